@@ -1,0 +1,157 @@
+// Model and Sequence: the two nouns of the engine.
+//
+// A Model is immutable once loaded and may be read by any number of threads. A Sequence is one
+// timeline of tokens and the state that they left behind (recurrent matrices, caches); it belongs
+// to one thread at a time. An Executor owns what a forward pass needs beside them: the worker pool
+// and scratch memory; one forward runs on it at a time.
+//
+// Forward() takes a batch of items. An item is a sequence and the tokens to ingest into it: one
+// token for a sequence that decodes, many for one that reads its prompt. For every sequence the
+// result is the same, bit for bit, whatever else is in the batch, however many workers the
+// executor has, and however its prompt was cut (with chunked KDA: cut at multiples of 64).
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace mk {
+
+// Arithmetic of a sequence, fixed when it is made.
+enum class Precision {
+  kExact,  // f32 weights and activations, fixed reduction order
+};
+
+// What a caller may want to know of a loaded model. Sizes in bytes.
+struct ModelInfo {
+  std::string architecture;      // "k3"
+  std::string path;              // canonical path of the file
+  std::string fingerprint;       // 32 hex digits, digest of header and sampled contents
+  size_t vocab = 0;              // rows of the head: length of a logits row
+  size_t hidden = 0;             // width of the residual stream
+  size_t layers = 0;
+  size_t experts = 0;            // routed experts per MoE layer
+  size_t top_k = 0;              // routed experts per token and layer
+  uint64_t parameters = 0;       // weights in the file, decoded count
+  uint64_t file_bytes = 0;
+  uint64_t resident_bytes = 0;   // anonymous memory that the loaded model holds
+  uint64_t state_bytes = 0;      // fixed part of a sequence's state
+  uint64_t bytes_per_token = 0;  // part of a sequence's state that grows with every token
+  int32_t bos = 0;               // from the file's config
+  int32_t end_of_msg = 0;
+};
+
+struct SequenceOptions {
+  Precision precision = Precision::kExact;
+  size_t max_tokens = 1 << 20;  // hard limit of the timeline; Forward fails beyond it
+  // Read full blocks of 64 tokens at absolute multiples of 64 with the chunked delta rule.
+  // Off: strictly one token after the other.
+  bool chunked_prefill = true;
+  // Keep keys and values of latent attention expanded per head instead of as latent rows; needed
+  // to continue states that hold only the expanded form. Costs memory and speed.
+  bool expanded_kv = false;
+};
+
+// One timeline. Made by Model::NewSequence; outlives neither its model nor a second owner.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  // Tokens ingested so far: the position of the next one.
+  virtual size_t length() const = 0;
+  // Bytes of state held now.
+  virtual size_t state_bytes() const = 0;
+  // An independent copy at the same point of time.
+  virtual Result<std::unique_ptr<Sequence>> Clone() const = 0;
+
+ protected:
+  Sequence() = default;
+};
+
+// Called during Forward, on the calling thread, with data that is valid during the call only.
+// `item` is the index in the batch, `position` the absolute position of the first row.
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  // Output of the attention part of a layer, before it is added: rows of [n][hidden].
+  virtual void OnAttention(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
+                           std::span<const float> /*rows*/) {}
+  // Output of the feed-forward part of a layer, before it is added: [n][hidden].
+  virtual void OnFeedForward(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
+                             std::span<const float> /*rows*/) {}
+  // Residual stream after a layer: [n][hidden].
+  virtual void OnHidden(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
+                        std::span<const float> /*rows*/) {}
+  // Router picks of one position, best first, and their weights after renormalisation: [top_k].
+  virtual void OnRouter(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
+                        std::span<const int32_t> /*experts*/, std::span<const float> /*weights*/) {}
+};
+
+enum class LogitsWanted {
+  kNone,  // ingest only
+  kLast,  // one row, after the item's last token
+  kAll,   // one row per token
+};
+
+struct ForwardItem {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;  // at least one, each in [0, vocab)
+  LogitsWanted wanted = LogitsWanted::kLast;
+  std::span<float> logits;  // [rows wanted][vocab], written by Forward
+};
+
+// Worker pool and scratch of forward passes; one Forward at a time. Grows its scratch when a
+// larger batch comes, and allocates nothing when none does.
+class Executor;
+
+// Tokens that one Forward may carry in all its items together.
+inline constexpr size_t kMaxForwardTokens = 512;
+// Block of the chunked delta rule, in tokens; prompts may be cut at its multiples.
+inline constexpr size_t kPrefillBlock = 64;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  virtual const ModelInfo& info() const = 0;
+
+  // Fails with kOutOfMemory or kInvalidArgument (a precision that the model cannot serve).
+  virtual Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const = 0;
+
+  // Ingests every item's tokens and writes the logits that it wants. All sequences must be this
+  // model's and distinct. Fails before touching any sequence on kInvalidArgument (no tokens, a
+  // token id out of range, a logits span of the wrong size, more than kMaxForwardTokens) and
+  // kContextOverflow; after kNumeric ("non-finite hidden state, layer l") or kIo the sequences of
+  // the batch are unusable and must be dropped.
+  virtual Status Forward(Executor& executor, std::span<ForwardItem> items,
+                         ForwardObserver* observer = nullptr) const = 0;
+
+ protected:
+  Model() = default;
+};
+
+struct LoadOptions {
+  // Called with 0..1 while loading; return false to give up (kCancelled). May be empty.
+  std::function<bool(double)> progress;
+  // Refuse (kOutOfMemory) when the loaded model would hold more than this many bytes; 0 = no limit.
+  uint64_t memory_limit = 0;
+  // Worker threads for reading and packing.
+  int threads = 1;
+};
+
+// Opens a model file of any architecture. Errors: kNotFound, kPermissionDenied, kCorrupt,
+// kUnsupported, kOutOfMemory, kIo, kCancelled; the message names the file.
+Result<std::shared_ptr<const Model>> LoadModel(const std::string& path, const LoadOptions& options);
+
+}  // namespace mk
