@@ -8,6 +8,9 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo)
 endif()
 
+# mk and microkimid side by side, so that mk finds the daemon to start.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+
 find_program(MK_CCACHE ccache)
 if(MK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${MK_CCACHE}")
@@ -43,7 +46,12 @@ endforeach()
 # mk_library(NAME SOURCES ... DEPS ...): a static library with the project's flags.
 function(mk_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+  else()
+    file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/${name}_empty.cc" "")
+    add_library(${name} STATIC "${CMAKE_CURRENT_BINARY_DIR}/${name}_empty.cc")
+  endif()
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE mk_flags)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
 endfunction()
