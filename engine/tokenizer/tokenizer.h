@@ -1,0 +1,175 @@
+// Tokenizer: text to token ids and back, for every architecture.
+//
+// Text that a user, a document or a model supplies goes through EncodeText or the content of a
+// chat message and can never become a special token, whatever it spells. Special tokens come from
+// EncodePrompt and RenderChat only.
+//
+// A Tokenizer is immutable after loading: every function is const and may be called from any
+// number of threads at once.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace mk {
+
+struct EncodedText {
+  std::vector<int32_t> ids;
+  // How many of `ids` stand for text that the vocabulary cannot spell. Always 0 for vocabularies
+  // that hold all 256 bytes.
+  size_t unknown = 0;
+};
+
+// Model ids of the tokens that are not text; -1 where the vocabulary has none.
+struct SpecialTokens {
+  int32_t bos = -1;
+  int32_t eos = -1;
+  int32_t open = -1;
+  int32_t close = -1;
+  int32_t sep = -1;
+  int32_t end_of_msg = -1;
+  int32_t unk = -1;
+  int32_t pad = -1;
+};
+
+enum class ChatRole { kSystem, kUser, kAssistant };
+
+// "system", "user", "assistant". Errors: kUnsupported for "tool", kInvalidArgument for anything
+// else; the message names the role.
+Result<ChatRole> ParseChatRole(std::string_view name);
+std::string_view ChatRoleName(ChatRole role);
+
+struct ChatMessage {
+  ChatRole role = ChatRole::kUser;
+  std::string content;    // UTF-8
+  std::string reasoning;  // assistant only: text of the think channel
+  std::string name;       // user and system only: optional name of the speaker
+};
+
+// How finished assistant turns are written into a prompt.
+enum class ChatDialect {
+  kK3,       // think and response channels, all closed
+  kNanoSft,  // the answer stands in the think channel, nothing is closed; has no thinking mode
+};
+
+// "k3" or "nano-sft". Errors: kInvalidArgument.
+Result<ChatDialect> ParseChatDialect(std::string_view name);
+std::string_view ChatDialectName(ChatDialect dialect);
+
+struct ChatOptions {
+  std::optional<ChatDialect> dialect;  // default: Tokenizer::default_dialect()
+  bool thinking = true;                // false: no think channel (kK3 only)
+  bool generation_prompt = true;       // end with the head of the assistant's next message
+};
+
+// What the text of a generated token belongs to.
+enum class Channel {
+  kAnswer,
+  kReasoning,
+  kHidden,  // markers, channel names, and channels that are neither
+};
+std::string_view ChannelName(Channel channel);  // "answer", "reasoning", "hidden"
+
+// Follows the ids of one generated chat turn, from the end of the generation prompt. One per turn,
+// one thread at a time.
+class ChannelParser {
+ public:
+  virtual ~ChannelParser() = default;
+  ChannelParser(const ChannelParser&) = delete;
+  ChannelParser& operator=(const ChannelParser&) = delete;
+
+  // Takes the next generated id; returns the channel of its text.
+  virtual Channel Feed(int32_t id) = 0;
+  // The ids that finish the turn as the template has it, to be ingested before the next message:
+  // open channels closed, then the end of the message. The stop id itself, if one was picked, must
+  // not have been fed.
+  virtual std::vector<int32_t> ClosingIds() const = 0;
+
+ protected:
+  ChannelParser() = default;
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // "k3" (full vocabulary), "k3-remap", "k3-own", "bytes".
+  virtual std::string_view kind() const = 0;
+  // Ids are in [0, vocab_size).
+  virtual size_t vocab_size() const = 0;
+  virtual const SpecialTokens& specials() const = 0;
+
+  // Plain text; never a special id (but unk, where the vocabulary cannot spell the text). Errors:
+  // kInvalidArgument when the text is not UTF-8, naming the offset.
+  virtual Result<EncodedText> EncodeText(std::string_view utf8) const = 0;
+  // A prompt for plain completion: EncodeText, behind the beginning-of-text id where the models of
+  // this vocabulary were trained with one.
+  virtual Result<EncodedText> EncodePrompt(std::string_view utf8) const = 0;
+  // A conversation. Errors: kInvalidArgument (not UTF-8, a field that the role does not have, no
+  // messages), kUnsupported (the vocabulary has no chat template).
+  virtual Result<EncodedText> RenderChat(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const = 0;
+
+  // Text of a token: any bytes, not necessarily whole characters. Empty for special tokens and for
+  // ids outside the vocabulary. Valid as long as the tokenizer.
+  virtual std::string_view TokenBytes(int32_t id) const = 0;
+  // Name of a special token or stand-in for an id without text, for debugging views ("<|open|>");
+  // empty when the id has text.
+  virtual std::string TokenName(int32_t id) const = 0;
+  virtual bool IsSpecial(int32_t id) const = 0;
+
+  // Ids that end a generation; not part of its text.
+  virtual std::span<const int32_t> prompt_stop_ids() const = 0;  // after EncodePrompt
+  virtual std::span<const int32_t> chat_stop_ids() const = 0;    // after RenderChat
+
+  virtual ChatDialect default_dialect() const = 0;
+  // For the turn that follows RenderChat with the same options.
+  virtual std::unique_ptr<ChannelParser> NewChannelParser(const ChatOptions& options) const = 0;
+
+  // Text of many ids: bytes put together, ill-formed UTF-8 replaced by U+FFFD (every maximal
+  // ill-formed part by one).
+  std::string Decode(std::span<const int32_t> ids) const;
+
+ protected:
+  Tokenizer() = default;
+};
+
+// Where the tokenizer of a model may come from.
+struct TokenizerSources {
+  std::string model_path;    // the model file; companions are looked for beside it. May be empty.
+  size_t model_vocab = 0;    // rows of the model's head
+  std::string config_label;  // key "tokenizer" of the model's config; "bytes" = byte tokenizer
+  std::string vocab_path;    // vocabulary JSON that the user named; empty = look for one
+  std::string rank_path;     // tiktoken rank file that the user named; empty = look for one
+};
+
+struct LoadedTokenizer {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string vocab_path;  // files it was read from; empty when there is none
+  std::string rank_path;
+  std::vector<std::string> warnings;  // files found and left aside, one line each
+};
+
+// Finds and reads the tokenizer of a model <folder>/<stem>.bin:
+//   vocabulary JSON  the named one, else <stem>.vocab.json, else vocab.json in <folder>
+//   rank file        the named one, else the vocabulary's "base", else <stem>.tiktoken,
+//                    base.tiktoken, tiktoken.model beside the vocabulary or the model
+// Without a vocabulary JSON the rank file is the full Kimi vocabulary (163584 ranks, model vocab
+// 163840); without either, a model whose config says "bytes" has the byte tokenizer. A vocabulary
+// of another size than the model's is an error when it was named (kIncompatible) and left aside
+// with a warning when it was found. Errors: kNotFound (no tokenizer; the hint says what to give),
+// kCorrupt, kIncompatible, kIo, kPermissionDenied; messages name the file.
+Result<LoadedTokenizer> LoadTokenizer(const TokenizerSources& sources);
+
+}  // namespace mk
