@@ -1,0 +1,21 @@
+// Where the daemon's files live, by the XDG base directory rules.
+
+#pragma once
+
+#include <filesystem>
+
+#include "engine/base/result.h"
+
+namespace mk::daemon {
+
+std::filesystem::path StateDirectory();  // $XDG_STATE_HOME/microkimi: logs and all that is saved
+std::filesystem::path ConfigFile();      // $XDG_CONFIG_HOME/microkimi/config.toml
+std::filesystem::path UserModels();      // $XDG_DATA_HOME/microkimi/models
+// The models that came with the program: ../share/microkimi/models beside an installed binary,
+// ../models beside one in a build tree.
+std::filesystem::path BundledModels();
+
+// Creates a directory of ours with mode 0700, parents included.
+Status MakePrivateDirectory(const std::filesystem::path& path);
+
+}  // namespace mk::daemon

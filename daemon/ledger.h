@@ -1,0 +1,82 @@
+// The memory ledger: who was promised how many bytes of the budget.
+//
+// Memory is reserved before it is used; what does not fit is refused before anything is allocated.
+// Thread-safe. A Reservation gives its bytes back when it goes out of scope; the ledger outlives
+// its reservations.
+
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace mk::daemon {
+
+enum class MemoryUse : size_t {
+  kModels,     // what loaded models hold beside the mapped file
+  kSequences,  // states and caches of running requests
+  kCount,
+};
+
+std::string_view MemoryUseName(MemoryUse use);
+
+class Ledger;
+
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept
+      : ledger_(std::exchange(other.ledger_, nullptr)), use_(other.use_), bytes_(other.bytes_) {}
+  Reservation& operator=(Reservation&& other) noexcept;
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() { Release(); }
+
+  uint64_t bytes() const { return ledger_ != nullptr ? bytes_ : 0; }
+  void Release();
+
+ private:
+  friend class Ledger;
+  Reservation(Ledger* ledger, MemoryUse use, uint64_t bytes)
+      : ledger_(ledger), use_(use), bytes_(bytes) {}
+
+  Ledger* ledger_ = nullptr;
+  MemoryUse use_ = MemoryUse::kModels;
+  uint64_t bytes_ = 0;
+};
+
+class Ledger {
+ public:
+  explicit Ledger(uint64_t budget) : budget_(budget) {}
+
+  // Nothing when the bytes do not fit into what is left of the budget.
+  std::optional<Reservation> Reserve(MemoryUse use, uint64_t bytes);
+
+  uint64_t budget() const { return budget_.load(); }
+  // Lowering the budget below what is in use only stops new reservations.
+  void SetBudget(uint64_t budget) { budget_.store(budget); }
+  uint64_t used() const { return total_.load(); }
+  uint64_t used(MemoryUse use) const { return by_use_[static_cast<size_t>(use)].load(); }
+  uint64_t available() const {
+    const uint64_t limit = budget();
+    const uint64_t now = used();
+    return now < limit ? limit - now : 0;
+  }
+
+ private:
+  friend class Reservation;
+
+  std::atomic<uint64_t> budget_;
+  std::atomic<uint64_t> total_{0};
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(MemoryUse::kCount)> by_use_{};
+};
+
+// Budget when the user names none: three quarters of what the machine has, or of what the cgroup
+// allows if that is less.
+uint64_t DefaultMemoryBudget();
+
+}  // namespace mk::daemon

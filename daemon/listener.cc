@@ -1,0 +1,201 @@
+#include "daemon/listener.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace mk::daemon {
+namespace {
+
+// Connections that may wait for libzmq's thread to accept them.
+constexpr int kBacklog = 512;
+// systemd passes descriptors from this number on.
+constexpr int kFirstActivationFd = 3;
+
+std::string Octal(mode_t mode) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%04o", mode & 07777U);
+  return text;
+}
+
+tl::unexpected<Error> Errno(const std::string& what, const std::string& path) {
+  const int error = errno;
+  const auto code = error == EACCES || error == EPERM || error == EROFS
+                        ? ErrorCode::kPermissionDenied
+                        : ErrorCode::kIo;
+  return Fail(code, what + " " + path + ": " + std::strerror(error));
+}
+
+Result<sockaddr_un> Address(const std::string& path) {
+  sockaddr_un address{};
+  if (path.size() > MaxSocketPath()) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the socket path has " + std::to_string(path.size()) + " bytes, the limit is " +
+                    std::to_string(MaxSocketPath()) + ": " + path,
+                "choose a shorter one with --socket or MICROKIMI_SOCKET");
+  }
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+}  // namespace
+
+size_t MaxSocketPath() {
+  return sizeof(sockaddr_un::sun_path) - 1;
+}
+
+Status PrepareSocketDirectory(const std::string& socket_path) {
+  if (auto address = Address(socket_path); !address) return Fail(address.error());
+  const std::filesystem::path path(socket_path);
+  if (!path.is_absolute() || !path.has_filename()) {
+    return Fail(ErrorCode::kInvalidArgument, "not an absolute socket path: " + socket_path);
+  }
+  const std::string directory = path.parent_path().string();
+  struct stat info {};
+  if (lstat(directory.c_str(), &info) != 0) {
+    if (errno != ENOENT) return Errno("cannot look at the socket directory", directory);
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path().parent_path(), error);
+    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+      return Errno("cannot create the socket directory", directory);
+    }
+    if (lstat(directory.c_str(), &info) != 0) {
+      return Errno("cannot look at the socket directory", directory);
+    }
+  }
+  const std::string refused = "refusing the socket directory " + directory + ": ";
+  if (S_ISLNK(info.st_mode)) {
+    return Fail(ErrorCode::kPermissionDenied, refused + "it is a symbolic link",
+                "name the real directory with --socket");
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return Fail(ErrorCode::kPermissionDenied, refused + "it is not a directory");
+  }
+  if (info.st_uid != geteuid()) {
+    return Fail(ErrorCode::kPermissionDenied,
+                refused + "it belongs to uid " + std::to_string(info.st_uid) + ", we are uid " +
+                    std::to_string(geteuid()),
+                "choose a directory of your own with --socket");
+  }
+  if ((info.st_mode & 077U) != 0) {
+    return Fail(ErrorCode::kPermissionDenied,
+                refused + "others may enter it (mode " + Octal(info.st_mode) + ")",
+                "chmod 700 " + directory);
+  }
+  return {};
+}
+
+ProbeResult Probe(const std::string& socket_path) {
+  auto address = Address(socket_path);
+  if (!address) return ProbeResult::kForeign;
+  struct stat info {};
+  if (lstat(socket_path.c_str(), &info) != 0) {
+    return errno == ENOENT ? ProbeResult::kNobody : ProbeResult::kForeign;
+  }
+  if (!S_ISSOCK(info.st_mode)) return ProbeResult::kForeign;
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return ProbeResult::kForeign;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) {
+    return ProbeResult::kLive;
+  }
+  switch (errno) {
+    case ECONNREFUSED:
+    case ENOENT:
+      return ProbeResult::kNobody;
+    case EAGAIN:  // a listener with a full backlog
+    case EINPROGRESS:
+      return ProbeResult::kLive;
+    default:
+      return ProbeResult::kForeign;
+  }
+}
+
+Result<UniqueFd> Listen(const std::string& socket_path) {
+  auto address = Address(socket_path);
+  if (!address) return Fail(address.error());
+  struct stat info {};
+  if (lstat(socket_path.c_str(), &info) == 0) {
+    if (!S_ISSOCK(info.st_mode)) {
+      return Fail(ErrorCode::kPermissionDenied,
+                  "refusing to replace " + socket_path + ": it is not a socket",
+                  "move it away or choose another path with --socket");
+    }
+    if (unlink(socket_path.c_str()) != 0)
+      return Errno("cannot remove the stale socket", socket_path);
+  }
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Errno("cannot create a socket for", socket_path);
+  // On Linux the mode of the descriptor at bind() becomes, less the umask, the mode of the file: no
+  // moment at which the socket is open to others.
+  if (fchmod(fd.get(), 0600) != 0) return Errno("cannot set the mode of", socket_path);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    return Errno("cannot bind", socket_path);
+  }
+  if (chmod(socket_path.c_str(), 0600) != 0) return Errno("cannot set the mode of", socket_path);
+  if (listen(fd.get(), kBacklog) != 0) return Errno("cannot listen on", socket_path);
+  return fd;
+}
+
+Result<UniqueFd> TakeActivationSocket() {
+  const char* pid_text = std::getenv("LISTEN_PID");
+  const char* count_text = std::getenv("LISTEN_FDS");
+  if (pid_text == nullptr || count_text == nullptr) return UniqueFd();
+  const std::string pid = pid_text;
+  const std::string count = count_text;
+  // Children (there are none today) must not take the descriptors for theirs.
+  unsetenv("LISTEN_PID");
+  unsetenv("LISTEN_FDS");
+  unsetenv("LISTEN_FDNAMES");
+  if (pid != std::to_string(getpid())) return UniqueFd();
+  if (count != "1") {
+    return Fail(ErrorCode::kInvalidArgument,
+                "socket activation passed LISTEN_FDS=" + count + ", expected one socket",
+                "keep one ListenStream= in microkimid.socket");
+  }
+  UniqueFd fd(kFirstActivationFd);
+  int type = 0;
+  int accepts = 0;
+  socklen_t size = sizeof type;
+  sockaddr_un address{};
+  socklen_t address_size = sizeof address;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM ||
+      getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) != 0 || accepts == 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &address_size) != 0 ||
+      address.sun_family != AF_UNIX) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "socket activation passed something else than a listening AF_UNIX stream socket",
+                "use ListenStream= with a path in microkimid.socket");
+  }
+  fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+  return fd;
+}
+
+std::string BoundPath(int fd) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      address.sun_family != AF_UNIX || size <= offsetof(sockaddr_un, sun_path)) {
+    return {};
+  }
+  return std::string(address.sun_path,
+                     strnlen(address.sun_path, size - offsetof(sockaddr_un, sun_path)));
+}
+
+ino_t PathInode(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+}  // namespace mk::daemon

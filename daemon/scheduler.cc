@@ -1,0 +1,346 @@
+#include "daemon/scheduler.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace mk::daemon {
+namespace {
+
+// Passes what a batch shows on to the tasks that asked, each as item 0 of its own.
+class FanOut : public ForwardObserver {
+ public:
+  explicit FanOut(std::span<ForwardObserver* const> observers) : observers_(observers) {}
+
+  void OnAttention(size_t item, size_t position, size_t layer,
+                   std::span<const float> rows) override {
+    if (auto* to = observers_[item]) to->OnAttention(0, position, layer, rows);
+  }
+  void OnFeedForward(size_t item, size_t position, size_t layer,
+                     std::span<const float> rows) override {
+    if (auto* to = observers_[item]) to->OnFeedForward(0, position, layer, rows);
+  }
+  void OnHidden(size_t item, size_t position, size_t layer, std::span<const float> rows) override {
+    if (auto* to = observers_[item]) to->OnHidden(0, position, layer, rows);
+  }
+  void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
+                std::span<const float> weights) override {
+    if (auto* to = observers_[item]) to->OnRouter(0, position, layer, experts, weights);
+  }
+
+ private:
+  std::span<ForwardObserver* const> observers_;
+};
+
+}  // namespace
+
+size_t MessageCost(const TaskMessage& message) {
+  constexpr size_t kEnvelope = 64;
+  struct Visitor {
+    size_t operator()(const TokenMessage& m) const { return m.text.size() + m.channel.size(); }
+    size_t operator()(const TensorMessage& m) const { return m.data.size() + m.kind.size(); }
+    size_t operator()(const PrefillMessage&) const { return 0; }
+  };
+  return kEnvelope + std::visit(Visitor{}, message);
+}
+
+void Scheduler::Batch::Clear() {
+  items.clear();
+  entries.clear();
+  prefill_tokens = 0;
+  observed = false;
+}
+
+Scheduler::Scheduler(Executor& executor, Counters& counters, Ledger& ledger, SchedulerSink sink,
+                     const SchedulerLimits& limits)
+    : executor_(executor),
+      counters_(counters),
+      ledger_(ledger),
+      sink_(std::move(sink)),
+      limits_(limits),
+      max_batch_(limits.max_batch),
+      submissions_(limits.max_waiting),
+      thread_([this] { Run(); }) {}
+
+Scheduler::~Scheduler() {
+  Stop();
+}
+
+bool Scheduler::Submit(Submission submission) {
+  return submissions_.TryPush(std::move(submission));
+}
+
+void Scheduler::Stop() {
+  stopping_.store(true);
+  submissions_.Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Scheduler::Run() {
+  pthread_setname_np(pthread_self(), "scheduler");
+  while (!stopping_.load()) {
+    submissions_.event().Clear();
+    TakeSubmissions();
+    EndCancelledAndLate();
+    Activate();
+    const bool worked = StepAll();
+    RemoveEnded();
+    if (!worked) submissions_.event().Wait(WaitMilliseconds());
+  }
+  TakeSubmissions();
+  for (auto& entry : entries_) {
+    Finish(*entry, {Error{ErrorCode::kCancelled, "the daemon is shutting down", {}}, false, {}});
+  }
+  RemoveEnded();
+}
+
+void Scheduler::TakeSubmissions() {
+  while (auto submission = submissions_.TryPop()) {
+    auto entry = std::make_unique<Entry>();
+    entry->request = std::move(*submission);
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void Scheduler::EndCancelledAndLate() {
+  for (auto& entry : entries_) {
+    if (entry->request.control->cancelled.load()) {
+      Finish(*entry, {Error{ErrorCode::kCancelled, "cancelled", {}}, false, {}});
+    } else if (entry->request.deadline && Clock::now() >= *entry->request.deadline) {
+      Finish(*entry, {Error{ErrorCode::kCancelled, "the request's time is up",
+                            "raise --timeout or ask for fewer tokens"},
+                      true,
+                      {}});
+    }
+  }
+  RemoveEnded();
+}
+
+// Starts waiting requests, fairly, while there is room. The first that does not fit into memory
+// holds up those behind it, so that a large request is not passed over for ever.
+void Scheduler::Activate() {
+  while (started_ < limits_.max_active) {
+    candidates_.clear();
+    candidate_clients_.clear();
+    for (auto& entry : entries_) {
+      if (entry->started || entry->ended) continue;
+      candidates_.push_back(entry.get());
+      candidate_clients_.push_back(entry->request.client);
+    }
+    if (candidates_.empty()) return;
+    Entry& entry = *candidates_[activation_picker_.Pick(candidate_clients_, 1).front()];
+    auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
+    if (!memory) {
+      if (started_ > 0) return;
+      Finish(entry, {Error{ErrorCode::kOutOfMemory,
+                           "the request needs " + std::to_string(entry.request.state_bytes >> 20) +
+                               " MiB, " + std::to_string(ledger_.available() >> 20) +
+                               " MiB of the memory budget are free",
+                           "ask for fewer tokens, unload a model, or raise --memory"},
+                     false,
+                     {}});
+      continue;
+    }
+    entry.memory = std::move(*memory);
+    if (auto status = entry.request.task->Start(); !status) {
+      Finish(entry, {status.error(), false, {}});
+      continue;
+    }
+    entry.started = true;
+    ++started_;
+    RequestControl& control = *entry.request.control;
+    control.state_bytes.store(entry.request.state_bytes);
+    control.started_us.store(NowMicroseconds());
+    control.phase.store(RequestControl::kPrefill);
+    sink_({entry.request.key, RequestStarted{}});
+  }
+}
+
+// One forward pass for every model that has something to do. False: nothing to do.
+bool Scheduler::StepAll() {
+  bool worked = false;
+  std::vector<const Model*> models;
+  for (const auto& entry : entries_) {
+    if (!entry->started || entry->ended) continue;
+    const Model* model = &entry->request.task->model();
+    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+  }
+  for (const Model* model : models) {
+    BuildBatch(*model);
+    if (batch_.items.empty()) continue;
+    worked = true;
+    const auto begin = Clock::now();
+    RunBatch(*model);
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    if (batch_.prefill_tokens > 0) {
+      // Decoding rows in the batch make this an upper estimate: chunks get smaller, never larger.
+      const double now = took.count() / static_cast<double>(batch_.prefill_tokens);
+      seconds_per_prefill_token_ =
+          seconds_per_prefill_token_ == 0 ? now : 0.7 * seconds_per_prefill_token_ + 0.3 * now;
+    }
+    counters_.Add(Counter::kSteps);
+    counters_.Add(Counter::kStepMicroseconds, static_cast<uint64_t>(took.count() * 1e6));
+  }
+  return worked;
+}
+
+void Scheduler::BuildBatch(const Model& model) {
+  batch_.Clear();
+  PickDecoding(model);
+  PickPrefill(model);
+}
+
+void Scheduler::PickDecoding(const Model& model) {
+  candidates_.clear();
+  candidate_clients_.clear();
+  for (auto& entry : entries_) {
+    if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
+    if (entry->request.task->prefilling() || !WindowOpen(*entry)) continue;
+    candidates_.push_back(entry.get());
+    candidate_clients_.push_back(entry->request.client);
+  }
+  for (const size_t i : decode_picker_.Pick(candidate_clients_, max_batch_.load())) {
+    AddToBatch(*candidates_[i], 1);
+  }
+}
+
+void Scheduler::PickPrefill(const Model& model) {
+  candidates_.clear();
+  candidate_clients_.clear();
+  for (auto& entry : entries_) {
+    if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
+    if (!entry->request.task->prefilling() || !WindowOpen(*entry)) continue;
+    candidates_.push_back(entry.get());
+    candidate_clients_.push_back(entry->request.client);
+  }
+  if (candidates_.empty()) return;
+  const size_t budget = PrefillBudget();
+  const auto picked = prefill_picker_.Pick(candidate_clients_, budget / kPrefillBlock);
+  const size_t share = budget / kPrefillBlock / picked.size() * kPrefillBlock;
+  for (const size_t i : picked) AddToBatch(*candidates_[i], share);
+}
+
+// Tokens of prompts in this step: one block beside decoding requests, else as many blocks as fit
+// into the time that a step should take.
+size_t Scheduler::PrefillBudget() const {
+  if (!batch_.items.empty()) return kPrefillBlock;
+  const size_t most = kMaxForwardTokens / kPrefillBlock;
+  // The first chunk of a daemon's life measures the machine.
+  if (seconds_per_prefill_token_ == 0) return kPrefillBlock;
+  const double target = std::chrono::duration<double>(limits_.prefill_target).count();
+  const double blocks = target / (seconds_per_prefill_token_ * static_cast<double>(kPrefillBlock));
+  return static_cast<size_t>(std::clamp(blocks, 1.0, static_cast<double>(most))) * kPrefillBlock;
+}
+
+void Scheduler::AddToBatch(Entry& entry, size_t max_tokens) {
+  const bool prefilling = entry.request.task->prefilling();
+  auto item = entry.request.task->NextItem(max_tokens);
+  if (!item) return Finish(entry, {item.error(), false, {}});
+  if (prefilling) batch_.prefill_tokens += item->tokens.size();
+  if (entry.request.task->observer() != nullptr) batch_.observed = true;
+  batch_.items.push_back(*item);
+  batch_.entries.push_back(&entry);
+}
+
+void Scheduler::RunBatch(const Model& model) {
+  auto status = Forward(model, batch_.items, batch_.entries);
+  if (status) return AcceptAll();
+  const ErrorCode code = status.error().code;
+  if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kContextOverflow) {
+    // No sequence was touched: one item is at fault, the others shall not suffer for it.
+    return RunOneByOne(model);
+  }
+  for (Entry* entry : batch_.entries) Finish(*entry, {status.error(), false, {}});
+}
+
+void Scheduler::RunOneByOne(const Model& model) {
+  for (size_t i = 0; i < batch_.items.size(); ++i) {
+    auto status = Forward(model, std::span(batch_.items).subspan(i, 1),
+                          std::span<Entry* const>(batch_.entries).subspan(i, 1));
+    if (status) {
+      AcceptOne(*batch_.entries[i]);
+    } else {
+      Finish(*batch_.entries[i], {status.error(), false, {}});
+    }
+  }
+}
+
+Status Scheduler::Forward(const Model& model, std::span<ForwardItem> items,
+                          std::span<Entry* const> entries) {
+  counters_.Add(Counter::kForwards);
+  if (!batch_.observed) return model.Forward(executor_, items, nullptr);
+  std::vector<ForwardObserver*> observers;
+  observers.reserve(entries.size());
+  for (Entry* entry : entries) observers.push_back(entry->request.task->observer());
+  FanOut fan_out(observers);
+  return model.Forward(executor_, items, &fan_out);
+}
+
+void Scheduler::AcceptAll() {
+  for (Entry* entry : batch_.entries) AcceptOne(*entry);
+}
+
+void Scheduler::AcceptOne(Entry& entry) {
+  const size_t i = static_cast<size_t>(
+      std::find(batch_.entries.begin(), batch_.entries.end(), &entry) - batch_.entries.begin());
+  const size_t tokens = batch_.items[i].tokens.size();
+  RequestControl& control = *entry.request.control;
+  if (control.phase.load() == RequestControl::kPrefill) {
+    control.prompt_done += tokens;
+    counters_.Add(Counter::kPromptTokens, tokens);
+  }
+  auto outcome = entry.request.task->Accept();
+  if (!outcome) return Finish(entry, {outcome.error(), false, {}});
+  if (!entry.request.task->prefilling()) control.phase.store(RequestControl::kDecode);
+  for (auto& message : outcome->messages) Send(entry, std::move(message));
+  if (outcome->finished) Finish(entry, {std::nullopt, false, std::move(*outcome->finished)});
+}
+
+void Scheduler::Send(Entry& entry, TaskMessage message) {
+  RequestControl& control = *entry.request.control;
+  if (std::holds_alternative<TokenMessage>(message)) {
+    counters_.Add(Counter::kGeneratedTokens);
+    if (control.generated.fetch_add(1) == 0) control.first_token_us.store(NowMicroseconds());
+  }
+  ++entry.sent_messages;
+  entry.sent_bytes += MessageCost(message);
+  sink_({entry.request.key, std::move(message)});
+}
+
+void Scheduler::Finish(Entry& entry, RequestFinished finished) {
+  if (entry.ended) return;
+  entry.ended = true;
+  entry.request.control->phase.store(RequestControl::kEnded);
+  // The sequence goes before its reservation does, and both before the client hears of the end.
+  entry.request.task.reset();
+  entry.memory.Release();
+  if (entry.started) --started_;
+  entry.started = false;
+  sink_({entry.request.key, std::move(finished)});
+}
+
+void Scheduler::RemoveEnded() {
+  std::erase_if(entries_, [](const auto& entry) { return entry->ended; });
+}
+
+bool Scheduler::WindowOpen(const Entry& entry) const {
+  const RequestControl& control = *entry.request.control;
+  return entry.sent_messages - control.acked_messages.load() < limits_.window_messages &&
+         entry.sent_bytes - control.acked_bytes.load() < limits_.window_bytes;
+}
+
+// How long to sleep when nothing can run: until the next deadline.
+int Scheduler::WaitMilliseconds() const {
+  std::optional<Clock::time_point> next;
+  for (const auto& entry : entries_) {
+    const auto& deadline = entry->request.deadline;
+    if (deadline && (!next || *deadline < *next)) next = deadline;
+  }
+  if (!next) return -1;
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left + 1, 0, 60'000));
+}
+
+}  // namespace mk::daemon

@@ -1,0 +1,141 @@
+// The scheduler: one thread that turns waiting and running requests into forward passes.
+//
+// Each step carries one token of every request that decodes (at most max_batch, chosen fairly) and
+// one chunk of the prompt of one that reads; while nobody decodes, several chunks. A step is short
+// (a chunk is 64 tokens), so a request is cancelled, and a new one seen, within one step.
+//
+// A request may run ahead of its client by a window of messages and bytes only; then it is left
+// out of the steps until the client acknowledges. Nobody else waits for it.
+//
+// Submit, Wake, BeginShutdown and Stop may be called from any thread; events come out of the queue
+// that the constructor was given, in order per request, ending with one Finished.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "daemon/bounded_queue.h"
+#include "daemon/counters.h"
+#include "daemon/fair_picker.h"
+#include "daemon/ledger.h"
+#include "daemon/step_task.h"
+
+namespace mk::daemon {
+
+struct SchedulerLimits {
+  size_t max_batch = 8;            // sequences that decode in one step
+  size_t max_active = 32;          // sequences that exist at once
+  size_t max_waiting = 4096;       // submissions on their way to the thread
+  size_t window_messages = 1024;   // unacknowledged messages per request
+  size_t window_bytes = 8u << 20;  // and their bytes; one message over is allowed
+  std::chrono::microseconds prefill_target{150'000};  // aim for the length of a step
+};
+
+struct Submission {
+  uint64_t key = 0;     // names the request in events
+  uint64_t client = 0;  // for fairness
+  std::unique_ptr<StepTask> task;
+  std::shared_ptr<RequestControl> control;
+  uint64_t state_bytes = 0;  // to reserve before the sequence is made
+  std::optional<Clock::time_point> deadline;
+};
+
+struct RequestStarted {};  // the sequence exists, its prompt is being read
+struct RequestFinished {
+  std::optional<Error> error;  // kCancelled: the control's flag was seen
+  bool timed_out = false;      // with an error: the deadline passed
+  TaskSummary summary;         // without an error
+};
+struct SchedulerEvent {
+  uint64_t key = 0;
+  std::variant<RequestStarted, TaskMessage, RequestFinished> what;
+};
+// Hands an event over; waits while the receiver is behind.
+using SchedulerSink = std::function<void(SchedulerEvent)>;
+
+class Scheduler {
+ public:
+  // The executor, counters and ledger outlive the scheduler.
+  Scheduler(Executor& executor, Counters& counters, Ledger& ledger, SchedulerSink sink,
+            const SchedulerLimits& limits);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // False when too many submissions wait already.
+  bool Submit(Submission submission);
+  // Makes the thread look at the controls again: after a cancel or an acknowledgement.
+  void Wake() { submissions_.event().Signal(); }
+  void SetMaxBatch(size_t max_batch) { max_batch_.store(max_batch); }
+  // Ends what runs (kCancelled for everyone) and joins the thread.
+  void Stop();
+
+ private:
+  struct Entry {
+    Submission request;
+    Reservation memory;
+    bool started = false;
+    uint64_t sent_messages = 0;
+    uint64_t sent_bytes = 0;
+    bool ended = false;
+  };
+  // One step's items, all of one model; kept between steps for their memory.
+  struct Batch {
+    std::vector<ForwardItem> items;
+    std::vector<Entry*> entries;
+    size_t prefill_tokens = 0;
+    bool observed = false;
+    void Clear();
+  };
+
+  void Run();
+  void TakeSubmissions();
+  void EndCancelledAndLate();
+  void Activate();
+  bool StepAll();
+  void BuildBatch(const Model& model);
+  void AddToBatch(Entry& entry, size_t max_tokens);
+  void PickDecoding(const Model& model);
+  void PickPrefill(const Model& model);
+  void RunBatch(const Model& model);
+  void RunOneByOne(const Model& model);
+  Status Forward(const Model& model, std::span<ForwardItem> items, std::span<Entry* const> entries);
+  void AcceptAll();
+  void AcceptOne(Entry& entry);
+  void Send(Entry& entry, TaskMessage message);
+  void Finish(Entry& entry, RequestFinished finished);
+  void RemoveEnded();
+  bool WindowOpen(const Entry& entry) const;
+  size_t PrefillBudget() const;
+  int WaitMilliseconds() const;
+
+  Executor& executor_;
+  Counters& counters_;
+  Ledger& ledger_;
+  const SchedulerSink sink_;
+  const SchedulerLimits limits_;
+  std::atomic<size_t> max_batch_;
+  BoundedQueue<Submission> submissions_;
+  std::atomic<bool> stopping_{false};
+
+  // Below: the scheduler's thread alone.
+  std::vector<std::unique_ptr<Entry>> entries_;  // waiting and started, in order of arrival
+  size_t started_ = 0;
+  FairPicker activation_picker_;
+  FairPicker decode_picker_;
+  FairPicker prefill_picker_;
+  Batch batch_;
+  std::vector<Entry*> candidates_;
+  std::vector<uint64_t> candidate_clients_;
+  double seconds_per_prefill_token_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace mk::daemon

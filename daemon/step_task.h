@@ -1,0 +1,102 @@
+// What the scheduler needs to know of a request: a StepTask asks for forward passes of one model,
+// one item per step, and turns their logits into messages for its client.
+//
+// A task belongs to the scheduler's thread from Submit() on.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/model/model.h"
+
+namespace mk::daemon {
+
+using Clock = std::chrono::steady_clock;
+
+// One generated token on its way to the client.
+struct TokenMessage {
+  uint32_t index = 0;   // 0 for the first generated token
+  int32_t token = 0;    // id
+  std::string text;     // valid UTF-8; empty while a character is incomplete
+  std::string channel;  // "response", "think"; empty for raw text
+  std::optional<float> logprob;
+};
+// Something large that goes with a position: logits, hidden states, router picks.
+struct TensorMessage {
+  std::string kind;       // "logits", "hidden", "router"
+  uint64_t position = 0;  // absolute position of the token that it belongs to
+  std::string data;       // little-endian values
+};
+// How far the prompt has been read.
+struct PrefillMessage {
+  uint64_t done = 0;
+  uint64_t total = 0;
+};
+using TaskMessage = std::variant<TokenMessage, TensorMessage, PrefillMessage>;
+
+// Bytes that a message counts for in its request's window.
+size_t MessageCost(const TaskMessage& message);
+
+// How a task ended, if it ended well.
+struct TaskSummary {
+  std::string finish_reason;  // "stop", "length"
+  std::string rest;           // text held back until now
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+};
+
+struct StepOutcome {
+  std::vector<TaskMessage> messages;
+  std::optional<TaskSummary> finished;
+};
+
+class StepTask {
+ public:
+  virtual ~StepTask() = default;
+
+  virtual const Model& model() const = 0;
+  // Makes the sequence. Called once, when the task's turn has come and its memory is reserved.
+  virtual Status Start() = 0;
+  // Whether the next item belongs to the prompt.
+  virtual bool prefilling() const = 0;
+  // The next item: one token, or while prefilling at most `max_tokens` (at least kPrefillBlock),
+  // cut at an absolute multiple of kPrefillBlock. Its spans stay valid until Accept().
+  virtual Result<ForwardItem> NextItem(size_t max_tokens) = 0;
+  // Called after a forward pass with the item.
+  virtual Result<StepOutcome> Accept() = 0;
+  // Receives what the forward pass shows of this task's item, with item index 0; may be null.
+  virtual ForwardObserver* observer() { return nullptr; }
+};
+
+// Shared by the I/O thread and the scheduler: what may change, or be looked at, while a request
+// runs. All members are atomic; none guards another.
+struct RequestControl {
+  std::atomic<bool> cancelled{false};
+  // Messages and bytes of the task that its client has acknowledged.
+  std::atomic<uint64_t> acked_messages{0};
+  std::atomic<uint64_t> acked_bytes{0};
+  // For status.
+  enum Phase : int { kWaiting, kPrefill, kDecode, kEnded };
+  std::atomic<int> phase{kWaiting};
+  std::atomic<uint64_t> prompt_total{0};
+  std::atomic<uint64_t> prompt_done{0};
+  std::atomic<uint64_t> generated{0};
+  std::atomic<int64_t> started_us{0};      // steady clock; 0: not yet
+  std::atomic<int64_t> first_token_us{0};  // steady clock; 0: not yet
+  std::atomic<uint64_t> state_bytes{0};    // reserved for the sequence
+};
+
+inline int64_t NowMicroseconds() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace mk::daemon
