@@ -119,6 +119,12 @@ struct ConfigOptions {
 // The MKIM0001 configuration, layer kinds resolved.
 MkimConfig DefaultConfig();
 
+// How A_log of `elements` values is to be read. The config key decides when it is there; else the
+// number of values tells kda_heads from kda_dim; where these are equal the answer is per channel,
+// with a warning. Errors: kCorrupt when the count fits neither or contradicts the key.
+Result<ALogReading> ResolveALog(const MkimConfig& config, uint64_t elements,
+                                const std::string& tensor, std::vector<std::string>& warnings);
+
 // Parses and checks a config block. `what` names it in messages. Unknown keys and defaults taken
 // for missing dimensions are reported in `warnings`. For DeepSeek-V4 only the fields that both
 // architectures have are set (n_layers, vocab, hidden, n_experts, top_k, moe_inter, specials,

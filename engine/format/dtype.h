@@ -2,12 +2,16 @@
 
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 
 namespace mk {
+
+static_assert(std::endian::native == std::endian::little,
+              "model files are read and written in the byte order of the machine");
 
 // The numbers are those of the file. All values little-endian.
 enum class DType : uint8_t {
