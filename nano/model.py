@@ -346,7 +346,9 @@ class K3Model(nn.Module):
 
     def loss(self, tokens: Tensor, targets: Tensor, doc: Tensor | None = None) -> Tensor:
         """Sum of nats over targets that are not IGNORE."""
-        logits = self(tokens, doc).float()
+        hidden = self.hidden(tokens, doc)
+        with torch.autocast(device_type=tokens.device.type, enabled=False):
+            logits = F.linear(hidden.float(), self.lm_head.weight)
         return F.cross_entropy(
             logits.view(-1, logits.shape[-1]), targets.reshape(-1),
             ignore_index=IGNORE, reduction="sum",

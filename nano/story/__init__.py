@@ -1,0 +1,1 @@
+"""The bundled story model, from a text file of stories to a `.bin`, in one command."""
