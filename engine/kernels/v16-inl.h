@@ -214,17 +214,27 @@ HWY_INLINE float Dot16(const float* a, const float* b, size_t count) {
   return ReduceSum16(sum);
 }
 
-// Calls body(offset, width) for every group of 16 elements, width < 16 for the tail; `body` takes
-// Load/StoreGroup16 below.
+// ---- vectors of any length ----
+
 HWY_INLINE V16 LoadGroup16(const float* p, size_t width) {
   return width == 16 ? Load16(p) : LoadPartial16(p, width);
 }
+
 HWY_INLINE void StoreGroup16(const V16& v, float* p, size_t width) {
   if (width == 16) {
     Store16(v, p);
   } else {
     StorePartial16(v, p, width);
   }
+}
+
+// Calls body(offset, width) for every 16 elements, width < 16 for the tail; `body` reads and writes
+// with LoadGroup16 and StoreGroup16.
+template <class Body>
+HWY_INLINE void MapGroups(size_t count, const Body& body) {
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) body(i, 16);
+  if (i < count) body(i, count - i);
 }
 
 }  // namespace HWY_NAMESPACE

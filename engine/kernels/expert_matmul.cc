@@ -1,0 +1,325 @@
+#include "engine/kernels/expert_matmul.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/expert_matmul.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "engine/kernels/v16-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mk {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kNibbleGroup = 32;  // columns under one scale
+
+// Register tiles: R rows of the matrix by N rows of x.
+#if HWY_TARGET == HWY_AVX3
+constexpr size_t kMaxTileRows = 8;
+constexpr size_t NibbleRowsFor(size_t n) {
+  return n == 1 ? 4 : 2;
+}
+constexpr size_t PlainRowsFor(size_t n) {
+  return n <= 4 ? 4 : 2;
+}
+#elif HWY_TARGET == HWY_SCALAR
+constexpr size_t kMaxTileRows = 1;
+constexpr size_t NibbleRowsFor(size_t) {
+  return 1;
+}
+constexpr size_t PlainRowsFor(size_t) {
+  return 1;
+}
+#else
+constexpr size_t kMaxTileRows = 3;
+constexpr size_t NibbleRowsFor(size_t n) {
+  return n == 1 ? 2 : 1;
+}
+constexpr size_t PlainRowsFor(size_t n) {
+  return n == 1 ? 4 : n == 2 ? 2 : 1;
+}
+#endif
+
+// Twice the value of each nibble.
+alignas(16) constexpr int8_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                               0, -1, -2, -3, -4, -6, -8, -12};
+
+// 32 decoded columns, times two: `low` columns 0..15, `high` columns 16..31.
+struct NibbleGroup {
+  V16 low;
+  V16 high;
+};
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE NibbleGroup DecodeNibbles(const uint8_t* p) {
+  NibbleGroup group;
+  for (size_t i = 0; i < 16; ++i) {
+    V16& half = i < 8 ? group.low : group.high;
+    half.part[2 * i % 16] = hn::Set(DF(), kTwiceE2m1[p[i] & 15]);
+    half.part[2 * i % 16 + 1] = hn::Set(DF(), kTwiceE2m1[p[i] >> 4]);
+  }
+  return group;
+}
+#else
+// Sixteen signed bytes to floats.
+HWY_INLINE V16 BytesToFloats(hn::Vec<hn::FixedTag<int8_t, 16> > bytes) {
+  V16 r;
+  const hn::FixedTag<int8_t, 8> d8;
+#if HWY_MAX_BYTES >= 64
+  (void)d8;
+  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes));
+#elif HWY_MAX_BYTES == 32
+  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d8, bytes)));
+  r.part[1] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d8, bytes)));
+#else
+  const hn::FixedTag<int16_t, 8> d16;
+  const hn::FixedTag<int16_t, 4> d16h;
+  const auto lower = hn::PromoteTo(d16, hn::LowerHalf(d8, bytes));
+  const auto upper = hn::PromoteTo(d16, hn::UpperHalf(d8, bytes));
+  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d16h, lower)));
+  r.part[1] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d16h, lower)));
+  r.part[2] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d16h, upper)));
+  r.part[3] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d16h, upper)));
+#endif
+  return r;
+}
+
+HWY_INLINE NibbleGroup DecodeNibbles(const uint8_t* p) {
+  const hn::FixedTag<uint8_t, 16> d8;
+  const hn::FixedTag<int8_t, 16> di8;
+  const auto bytes = hn::LoadU(d8, p);
+  const auto table = hn::Load(di8, kTwiceE2m1);
+  const auto even = hn::TableLookupBytes(table, hn::And(bytes, hn::Set(d8, 15)));
+  const auto odd = hn::TableLookupBytes(table, hn::ShiftRight<4>(bytes));
+  const auto even_values = hn::BitCast(di8, even);
+  const auto odd_values = hn::BitCast(di8, odd);
+  return {BytesToFloats(hn::InterleaveLower(di8, even_values, odd_values)),
+          BytesToFloats(hn::InterleaveUpper(di8, even_values, odd_values))};
+}
+#endif
+
+// Half of 2^(s-127); zero where that is subnormal.
+HWY_INLINE float HalfE8m0(uint8_t s) {
+  const uint32_t bits = s > 1 ? static_cast<uint32_t>(s - 1) << 23 : 0;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+HWY_INLINE float HalfSquareScale(uint8_t s, float smax) {
+  const float t = (static_cast<float>(s) + 1.0f) * (1.0f / 256.0f);
+  return t * t * smax * 0.5f;
+}
+
+// Rows [row, row + R) of a MXFP4 or MXFP4SQ matrix by rows [xr, xr + N) of x.
+template <bool kSquare, size_t R, size_t N>
+HWY_INLINE void NibbleTile(const ExpertJob& job, size_t row, size_t xr) {
+  const ExpertMatrix& w = job.w;
+  const size_t groups = w.cols / kNibbleGroup;
+  const float* x = job.x + xr * job.ldx;
+  V16 acc[R][N];
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t n = 0; n < N; ++n) acc[r][n] = Zero16();
+  }
+  for (size_t g = 0; g < groups; ++g) {
+    NibbleGroup weights[R];
+    V16 scale[R];
+    for (size_t r = 0; r < R; ++r) {
+      const size_t index = (row + r) * groups + g;
+      weights[r] = DecodeNibbles(w.packed + index * (kNibbleGroup / 2));
+      const uint8_t s = w.scales[index];
+      scale[r] = Set16(kSquare ? HalfSquareScale(s, w.smax) : HalfE8m0(s));
+    }
+    for (size_t n = 0; n < N; ++n) {
+      const V16 low = Load16(x + n * job.ldx + g * kNibbleGroup);
+      const V16 high = Load16(x + n * job.ldx + g * kNibbleGroup + 16);
+      for (size_t r = 0; r < R; ++r) {
+        const V16 sum = Fma16(weights[r].high, high, Mul16(weights[r].low, low));
+        acc[r][n] = Fma16(sum, scale[r], acc[r][n]);
+      }
+    }
+  }
+  for (size_t n = 0; n < N; ++n) {
+    for (size_t r = 0; r < R; ++r) {
+      job.y[(xr + n) * job.ldy + row + r] = ReduceSum16(acc[r][n]);
+    }
+  }
+}
+
+// Sixteen columns of a F32 or VQ1 row.
+template <bool kCodebook>
+HWY_INLINE V16 PlainWeights(const ExpertMatrix& w, size_t row, size_t column, size_t width) {
+  if constexpr (kCodebook) {
+    (void)width;
+    return LoadAligned16(w.codebook + size_t{w.packed[(row * w.cols + column) / 16]} * 16);
+  } else {
+    return LoadGroup16(w.values + row * w.cols + column, width);
+  }
+}
+
+template <bool kCodebook, size_t R, size_t N>
+HWY_INLINE void PlainStep(const ExpertJob& job, size_t row, const float* x, size_t column,
+                          size_t width, V16 (&acc)[R][N]) {
+  V16 weights[R];
+  for (size_t r = 0; r < R; ++r) {
+    weights[r] = PlainWeights<kCodebook>(job.w, row + r, column, width);
+  }
+  for (size_t n = 0; n < N; ++n) {
+    const V16 value = LoadGroup16(x + n * job.ldx + column, width);
+    for (size_t r = 0; r < R; ++r) acc[r][n] = Fma16(weights[r], value, acc[r][n]);
+  }
+}
+
+// Rows [row, row + R) of a F32 or VQ1 matrix by rows [xr, xr + N) of x.
+template <bool kCodebook, size_t R, size_t N>
+HWY_INLINE void PlainTile(const ExpertJob& job, size_t row, size_t xr) {
+  const float* x = job.x + xr * job.ldx;
+  V16 acc[R][N];
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t n = 0; n < N; ++n) acc[r][n] = Zero16();
+  }
+  size_t column = 0;
+  for (; column + 16 <= job.w.cols; column += 16) {
+    PlainStep<kCodebook, R, N>(job, row, x, column, 16, acc);
+  }
+  if (column < job.w.cols) {
+    PlainStep<kCodebook, R, N>(job, row, x, column, job.w.cols - column, acc);
+  }
+  for (size_t n = 0; n < N; ++n) {
+    for (size_t r = 0; r < R; ++r) {
+      job.y[(xr + n) * job.ldy + row + r] = ReduceSum16(acc[r][n]);
+    }
+  }
+}
+
+template <ExpertKind kKind, size_t R, size_t N>
+void ExpertTile(const ExpertJob& job, size_t row, size_t xr) {
+  if constexpr (kKind == ExpertKind::kMxfp4) NibbleTile<false, R, N>(job, row, xr);
+  if constexpr (kKind == ExpertKind::kMxfp4Sq) NibbleTile<true, R, N>(job, row, xr);
+  if constexpr (kKind == ExpertKind::kVq1) PlainTile<true, R, N>(job, row, xr);
+  if constexpr (kKind == ExpertKind::kF32) PlainTile<false, R, N>(job, row, xr);
+}
+
+// Matrix rows [begin, end) by N rows of x from xr on.
+template <ExpertKind kKind, size_t N>
+void ExpertRows(const ExpertJob& job, size_t begin, size_t end, size_t xr) {
+  constexpr bool kNibbles = kKind == ExpertKind::kMxfp4 || kKind == ExpertKind::kMxfp4Sq;
+  constexpr size_t R = kNibbles ? NibbleRowsFor(N) : PlainRowsFor(N);
+  size_t row = begin;
+  for (; row + R <= end; row += R) ExpertTile<kKind, R, N>(job, row, xr);
+  for (; row < end; ++row) ExpertTile<kKind, 1, N>(job, row, xr);
+}
+
+template <ExpertKind kKind, size_t N>
+void ExpertRowsUpTo(const ExpertJob& job, size_t begin, size_t end, size_t xr, size_t n) {
+  if (n == N) {
+    ExpertRows<kKind, N>(job, begin, end, xr);
+  } else if constexpr (N > 1) {
+    ExpertRowsUpTo<kKind, N - 1>(job, begin, end, xr, n);
+  }
+}
+
+template <ExpertKind kKind>
+void ExpertKindMatMul(const ExpertJob& job, size_t begin, size_t end) {
+  // Matrix rows in chunks that stay in the first level cache while the rows of x pass by.
+  const size_t row_bytes = std::max<size_t>(
+      1, kKind == ExpertKind::kF32 ? job.w.cols * 4
+                                   : job.w.cols / (kKind == ExpertKind::kVq1 ? 16 : 2));
+  const size_t chunk = std::max<size_t>(4, (size_t{16} << 10) / row_bytes / 4 * 4);
+  const size_t tiles = (job.n + kMaxTileRows - 1) / kMaxTileRows;
+  for (size_t row = begin; row < end; row += chunk) {
+    const size_t row_end = std::min(end, row + chunk);
+    for (size_t tile = 0; tile < tiles; ++tile) {  // of about equal height
+      const size_t xr = job.n * tile / tiles;
+      const size_t xr_end = job.n * (tile + 1) / tiles;
+      ExpertRowsUpTo<kKind, kMaxTileRows>(job, row, row_end, xr, xr_end - xr);
+    }
+  }
+}
+
+}  // namespace
+
+void ExpertMatMulDispatch(const ExpertJob& job, size_t begin, size_t end) {
+  switch (job.w.kind) {
+    case ExpertKind::kF32:
+      return ExpertKindMatMul<ExpertKind::kF32>(job, begin, end);
+    case ExpertKind::kMxfp4:
+      return ExpertKindMatMul<ExpertKind::kMxfp4>(job, begin, end);
+    case ExpertKind::kMxfp4Sq:
+      return ExpertKindMatMul<ExpertKind::kMxfp4Sq>(job, begin, end);
+    case ExpertKind::kVq1:
+      return ExpertKindMatMul<ExpertKind::kVq1>(job, begin, end);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace mk
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mk {
+
+HWY_EXPORT(ExpertMatMulDispatch);
+
+void ExpertMatMul(const ExpertJob& job, size_t row_begin, size_t row_end) {
+  HWY_DYNAMIC_DISPATCH(ExpertMatMulDispatch)(job, row_begin, row_end);
+}
+
+namespace {
+
+// Work of a task that hides the cost of handing it out, in weights decoded and used.
+constexpr uint64_t kSmallestTask = 16 * 1024;
+constexpr uint64_t kTasksPerWorker = 6;
+// Tasks are cut at multiples of this many matrix rows.
+constexpr size_t kRowStep = 4;
+
+// Work of one matrix row. Decoding costs about as much as using a weight twice.
+uint64_t RowWork(const ExpertJob& job) {
+  return uint64_t{job.w.cols} * (job.n + 2);
+}
+
+uint64_t JobWork(const ExpertJob& job) {
+  return job.n == 0 ? 0 : RowWork(job) * job.w.rows;
+}
+
+// The row of `job` at which `work` of its work is done, at a multiple of kRowStep.
+size_t RowAt(const ExpertJob& job, uint64_t work) {
+  const size_t row = work / std::max<uint64_t>(1, RowWork(job)) / kRowStep * kRowStep;
+  return work >= JobWork(job) ? job.w.rows : row;
+}
+
+}  // namespace
+
+Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs) {
+  uint64_t total = 0;
+  for (const ExpertJob& job : jobs) total += JobWork(job);
+  if (total == 0) {  // nothing to do, or matrices without columns
+    for (const ExpertJob& job : jobs) ExpertMatMul(job, 0, job.w.rows);
+    return {};
+  }
+  const uint64_t goal = std::max(kSmallestTask, total / (pool.size() * kTasksPerWorker));
+  const size_t tasks = (total + goal - 1) / goal;
+  // The jobs' work laid end to end; task t owns [t goal, (t + 1) goal).
+  return pool.ParallelFor(tasks, [&](size_t task, size_t) {
+    const uint64_t begin = task * goal;
+    const uint64_t end = begin + goal;
+    uint64_t offset = 0;
+    for (const ExpertJob& job : jobs) {
+      const uint64_t work = JobWork(job);
+      if (work > 0 && offset < end && offset + work > begin) {
+        const size_t first = begin <= offset ? 0 : RowAt(job, begin - offset);
+        const size_t last = RowAt(job, end - offset);
+        if (first < last) ExpertMatMul(job, first, last);
+      }
+      offset += work;
+      if (offset >= end) break;
+    }
+  });
+}
+
+}  // namespace mk
+#endif  // HWY_ONCE

@@ -1,0 +1,104 @@
+#include "engine/kernels/matmul.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/kernels/matmul_kernel.h"
+
+namespace mk {
+namespace {
+
+constexpr size_t CeilDiv(size_t a, size_t b) {
+  return (a + b - 1) / b;
+}
+
+// Multiply-adds of a task that hide the cost of handing it out (about a microsecond).
+constexpr uint64_t kSmallestTask = 32 * 1024;
+// Panels of a task when x has many rows: their block of columns (16 KiB each) stays in the second
+// level cache while the rows of x pass by.
+constexpr size_t kMostPanels = 16;
+// Tasks per worker, for balance.
+constexpr size_t kTasksPerWorker = 6;
+
+// How one job is cut: tasks of `panels` panels by `rows` rows of x.
+struct Grid {
+  size_t panels = 1;
+  size_t rows = 1;
+  size_t panel_tasks = 0;
+  size_t row_tasks = 0;
+
+  size_t tasks() const { return panel_tasks * row_tasks; }
+};
+
+uint64_t Work(const MatMulJob& job) {
+  return uint64_t{PackedSize(job.w.rows, job.w.cols)} * job.n;
+}
+
+// `goal`: multiply-adds that a task should have.
+Grid CutJob(const MatMulJob& job, uint64_t goal) {
+  Grid grid;
+  if (job.n == 0 || job.w.rows == 0 || job.w.cols == 0) return grid;
+  const size_t all_panels = CeilDiv(job.w.rows, kPanelRows);
+  const uint64_t panel_work = uint64_t{kPanelRows} * job.w.cols * job.n;
+  const size_t groups = std::max<uint64_t>(1, goal / panel_work / kPanelGroup);
+  grid.panels = groups * kPanelGroup;
+  if (job.n > kRowTile) grid.panels = std::min(grid.panels, kMostPanels);
+  grid.panels = std::min(grid.panels, all_panels);
+  grid.panel_tasks = CeilDiv(all_panels, grid.panels);
+  // A group of panels with all rows of x may still be too much for one task.
+  const uint64_t row_work = uint64_t{grid.panels} * kPanelRows * job.w.cols;
+  const size_t tiles = std::max<uint64_t>(1, goal / row_work / kRowTile);
+  grid.rows = std::min(job.n, tiles * kRowTile);
+  grid.row_tasks = CeilDiv(job.n, grid.rows);
+  return grid;
+}
+
+void RunTask(const MatMulJob& job, const Grid& grid, size_t task) {
+  const size_t panel = task / grid.row_tasks * grid.panels;
+  const size_t row = task % grid.row_tasks * grid.rows;
+  MatMulTile(job, panel, std::min(panel + grid.panels, CeilDiv(job.w.rows, kPanelRows)), row,
+             std::min(row + grid.rows, job.n));
+}
+
+// Without columns every sum is empty.
+void ClearOutputs(const MatMulJob& job) {
+  for (size_t i = 0; i < job.n; ++i) std::fill_n(job.y + i * job.ldy, job.w.rows, 0.0f);
+}
+
+}  // namespace
+
+void PackRows(std::span<const float> source, size_t first_row, size_t count, size_t cols,
+              std::span<float> panels) {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t row = first_row + i;
+    float* out = panels.data() + row / kPanelRows * kPanelRows * cols + row % kPanelRows;
+    const float* in = source.data() + i * cols;
+    for (size_t c = 0; c < cols; ++c) out[c * kPanelRows] = in[c];
+  }
+}
+
+void MatMul(const MatMulJob& job) {
+  if (job.w.cols == 0) return ClearOutputs(job);
+  const Grid grid = CutJob(job, ~uint64_t{0});
+  for (size_t task = 0; task < grid.tasks(); ++task) RunTask(job, grid, task);
+}
+
+Status ParallelMatMul(ThreadPool& pool, std::span<const MatMulJob> jobs) {
+  uint64_t work = 0;
+  for (const MatMulJob& job : jobs) {
+    work += Work(job);
+    if (job.w.cols == 0) ClearOutputs(job);
+  }
+  const uint64_t goal = std::max(kSmallestTask, work / (pool.size() * kTasksPerWorker));
+  size_t tasks = 0;
+  for (const MatMulJob& job : jobs) tasks += CutJob(job, goal).tasks();
+  return pool.ParallelFor(tasks, [&](size_t task, size_t) {
+    for (const MatMulJob& job : jobs) {
+      const Grid grid = CutJob(job, goal);
+      if (task < grid.tasks()) return RunTask(job, grid, task);
+      task -= grid.tasks();
+    }
+  });
+}
+
+}  // namespace mk

@@ -1,0 +1,164 @@
+#include "engine/kernels/matmul_kernel.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/matmul_kernel.cc"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "engine/kernels/v16-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mk {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Register tiles: N rows of x by PanelsFor(N) panels of 16 outputs. Accumulators fill most of the
+// register file (32 registers of AVX-512 and NEON, 16 of AVX2) and are enough independent chains
+// to hide the latency of a multiply-add.
+#if HWY_TARGET == HWY_AVX3
+constexpr size_t kMaxTileRows = 12;
+constexpr size_t PanelsFor(size_t n) {
+  return n <= 6 ? 4 : 2;
+}
+#elif HWY_TARGET == HWY_SCALAR
+constexpr size_t kMaxTileRows = 1;
+constexpr size_t PanelsFor(size_t) {
+  return 1;
+}
+#else
+constexpr size_t kMaxTileRows = 6;
+constexpr size_t PanelsFor(size_t n) {
+  return n == 1 ? 4 : n <= 3 ? 2 : 1;
+}
+#endif
+static_assert(kPanelGroup % PanelsFor(1) == 0);
+
+// Floats between rows of a packed tile of x: a block and a cache line, so that the rows of a tile
+// do not fall into the same cache sets.
+constexpr size_t kTileStride = kColumnBlock + 16;
+
+// Prefetch distance within a panel, in columns (64 bytes each).
+constexpr size_t kPrefetchColumns = 24;
+
+// One block of columns: out[p][n] gets (first block) or adds the chain over `cols` columns of
+// panel p (panel_stride floats apart) and row n of x. `width` outputs of the last panel exist.
+template <size_t P, size_t N>
+void Tile(const float* HWY_RESTRICT w, size_t panel_stride, const float* HWY_RESTRICT x, size_t ldx,
+          size_t cols, bool first, float* HWY_RESTRICT y, size_t ldy, size_t last_width) {
+  V16 acc[P][N];
+  for (size_t p = 0; p < P; ++p) {
+    for (size_t n = 0; n < N; ++n) acc[p][n] = Zero16();
+  }
+  for (size_t c = 0; c < cols; ++c) {
+    V16 weights[P];
+    for (size_t p = 0; p < P; ++p) {
+      const float* column = w + p * panel_stride + c * kPanelRows;
+      hwy::Prefetch(column + kPrefetchColumns * kPanelRows);
+      weights[p] = LoadAligned16(column);
+    }
+    for (size_t n = 0; n < N; ++n) {
+      const V16 value = Set16(x[n * ldx + c]);
+      for (size_t p = 0; p < P; ++p) acc[p][n] = Fma16(weights[p], value, acc[p][n]);
+    }
+  }
+  for (size_t p = 0; p < P; ++p) {
+    const size_t width = p + 1 == P ? last_width : kPanelRows;
+    for (size_t n = 0; n < N; ++n) {
+      float* out = y + n * ldy + p * kPanelRows;
+      const V16 sum = first ? acc[p][n] : Add16(LoadGroup16(out, width), acc[p][n]);
+      StoreGroup16(sum, out, width);
+    }
+  }
+}
+
+// What the tiles of one block of columns have in common.
+struct Block {
+  const MatMulJob* job;
+  size_t panel_begin;
+  size_t panel_end;
+  size_t column;  // first
+  size_t cols;
+};
+
+template <size_t P, size_t N>
+void TilePanels(const Block& block, size_t panel, const float* x, size_t ldx, size_t row) {
+  const MatMulJob& job = *block.job;
+  const size_t panel_stride = job.w.cols * kPanelRows;
+  const size_t last_row = (panel + P) * kPanelRows;
+  const size_t last_width =
+      last_row <= job.w.rows ? kPanelRows : kPanelRows - (last_row - job.w.rows);
+  Tile<P, N>(job.w.panels + panel * panel_stride + block.column * kPanelRows, panel_stride, x, ldx,
+             block.cols, block.column == 0, job.y + row * job.ldy + panel * kPanelRows, job.ldy,
+             last_width);
+}
+
+// All panels of the block for N rows of x from `row` on.
+template <size_t N>
+void TileRows(const Block& block, size_t row) {
+  const MatMulJob& job = *block.job;
+  const float* x = job.x + row * job.ldx + block.column;
+  size_t ldx = job.ldx;
+  alignas(64) float packed[N > 4 ? N * kTileStride : 1];
+  if constexpr (N > 4) {
+    for (size_t n = 0; n < N; ++n) {
+      std::copy_n(x + n * job.ldx, block.cols, packed + n * kTileStride);
+    }
+    x = packed;
+    ldx = kTileStride;
+  }
+  constexpr size_t P = PanelsFor(N);
+  size_t panel = block.panel_begin;
+  for (; panel + P <= block.panel_end; panel += P) TilePanels<P, N>(block, panel, x, ldx, row);
+  for (; panel < block.panel_end; ++panel) TilePanels<1, N>(block, panel, x, ldx, row);
+}
+
+template <size_t N>
+void TileRowsUpTo(const Block& block, size_t row, size_t rows) {
+  if (rows == N) {
+    TileRows<N>(block, row);
+  } else if constexpr (N > 1) {
+    TileRowsUpTo<N - 1>(block, row, rows);
+  }
+}
+
+void MatMulTileImpl(const MatMulJob& job, size_t panel_begin, size_t panel_end, size_t row_begin,
+                    size_t row_end) {
+  const size_t rows = row_end - row_begin;
+  const size_t tiles = (rows + kMaxTileRows - 1) / kMaxTileRows;
+  for (size_t column = 0; column < job.w.cols; column += kColumnBlock) {
+    const Block block{&job, panel_begin, panel_end, column,
+                      std::min(kColumnBlock, job.w.cols - column)};
+    for (size_t tile = 0; tile < tiles; ++tile) {  // of about equal height
+      const size_t begin = row_begin + rows * tile / tiles;
+      const size_t end = row_begin + rows * (tile + 1) / tiles;
+      TileRowsUpTo<kMaxTileRows>(block, begin, end - begin);
+    }
+  }
+}
+
+}  // namespace
+
+void MatMulTileDispatch(const MatMulJob& job, size_t panel_begin, size_t panel_end,
+                        size_t row_begin, size_t row_end) {
+  MatMulTileImpl(job, panel_begin, panel_end, row_begin, row_end);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace mk
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mk {
+
+HWY_EXPORT(MatMulTileDispatch);
+
+void MatMulTile(const MatMulJob& job, size_t panel_begin, size_t panel_end, size_t row_begin,
+                size_t row_end) {
+  HWY_DYNAMIC_DISPATCH(MatMulTileDispatch)(job, panel_begin, panel_end, row_begin, row_end);
+}
+
+}  // namespace mk
+#endif  // HWY_ONCE
