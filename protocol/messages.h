@@ -1,0 +1,539 @@
+// Every message between client and daemon, as a struct.
+//
+// On the wire a message is one msgpack map in one frame:
+//
+//   request  {v, id, op, args}         id: chosen by the client, unique among its open requests
+//   reply    {v, id, type, seq, body}  type: accepted, event, chunk, done, error; seq: 0, 1, 2, ...
+//                                      per request over all its replies
+//
+// A request is answered by `accepted` (run, load, verify and build only), any number of `event` and
+// `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is malformed.
+//
+// Requests are strict: an unknown op, an unknown, doubled or missing field and a value out of range
+// are errors that name it; only hello ignores fields that it does not know, so that versions can
+// tell each other apart. Replies are lenient about fields that a newer daemon may add. The fields'
+// names, ranges and meaning on the wire are declared once, in protocol/fields.h, in the order of
+// the members here.
+//
+// A member that is a std::optional may be left out; any other member of args that may be left out
+// has its default here. Paths are absolute.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "protocol/error.h"
+#include "protocol/limits.h"
+#include "protocol/version.h"
+
+namespace mk::protocol {
+
+// ---------------------------------------------------------------- requests
+
+struct HelloArgs {
+  uint32_t protocol_min = kProtocolMin;
+  uint32_t protocol_max = kProtocolMax;
+  std::string build_id;
+  std::string client;  // program name, for status
+  uint64_t pid = 0;    // 0: not told
+  bool operator==(const HelloArgs&) const = default;
+};
+
+struct PingArgs {
+  bool operator==(const PingArgs&) const = default;
+};
+struct StatusArgs {
+  bool operator==(const StatusArgs&) const = default;
+};
+struct ModelsArgs {
+  bool operator==(const ModelsArgs&) const = default;
+};
+
+// Which model, and with which vocabulary.
+struct ModelSelector {
+  std::string model;      // path, alias or name; "": the default model
+  std::string vocab;      // vocabulary JSON; "": the one beside the model
+  std::string rank_file;  // tiktoken ranks; "": the ones beside the model
+  bool operator==(const ModelSelector&) const = default;
+};
+
+struct LoadArgs {
+  ModelSelector model;
+  std::optional<int64_t> keep_alive_ms;  // -1: until unloaded; none: the daemon's setting
+  bool operator==(const LoadArgs&) const = default;
+};
+
+struct UnloadArgs {
+  std::string model;  // "": every model that nobody uses
+  bool operator==(const UnloadArgs&) const = default;
+};
+
+struct RunArgs {
+  ModelSelector model;
+  // Exactly one of the two.
+  std::optional<std::string> prompt;        // UTF-8
+  std::optional<std::vector<int32_t>> ids;  // as they are, nothing is put before them
+  bool raw = false;                         // true: plain completion; false: one chat turn
+  std::optional<std::string> system;        // chat only
+  bool thinking = true;                     // chat only
+  std::string dialect;                      // chat only: "k3", "nano-sft"; "": the vocabulary's
+  uint32_t max_new = 256;                   // tokens to generate; 0: read the prompt only
+  double temperature = 0;                   // 0: greedy
+  double top_p = 1;
+  uint32_t top_k = 0;  // 0: off
+  double min_p = 0;    // 0: off
+  std::optional<uint64_t> seed;
+  std::string precision = "exact";
+  bool chunked_prefill = true;
+  std::vector<std::string> stop;  // text that ends the answer, not part of it
+  uint64_t timeout_ms = 0;        // 0: none
+  bool logprobs = false;
+  bool want_logits = false;
+  bool want_hidden = false;
+  bool want_routes = false;
+  bool stats = false;                // percentiles in `timing`
+  uint32_t window = kDefaultWindow;  // replies that may be unacknowledged
+  bool operator==(const RunArgs&) const = default;
+};
+
+struct CancelArgs {
+  uint64_t request = 0;  // id of a request of the same connection
+  bool operator==(const CancelArgs&) const = default;
+};
+
+// Everything of `request` up to and including `seq` has been shown. Sent at least every
+// kAckIntervalMs while a request with `accepted` is open, as a sign of life.
+struct AckArgs {
+  uint64_t request = 0;
+  uint64_t seq = 0;
+  bool operator==(const AckArgs&) const = default;
+};
+
+struct StopArgs {
+  std::optional<uint64_t> grace_ms;  // running requests may finish for so long
+  bool operator==(const StopArgs&) const = default;
+};
+
+struct TokenizeArgs {
+  ModelSelector model;
+  std::string text;
+  bool chat = false;   // the ids of a chat prompt with `text` as the user's message
+  bool plain = false;  // without the beginning-of-text id
+  std::optional<std::string> system;
+  bool thinking = true;
+  std::string dialect;
+  bool operator==(const TokenizeArgs&) const = default;
+};
+
+struct DetokenizeArgs {
+  ModelSelector model;
+  std::vector<int32_t> ids;
+  bool operator==(const DetokenizeArgs&) const = default;
+};
+
+struct VerifyArgs {
+  std::string model;
+  bool operator==(const VerifyArgs&) const = default;
+};
+
+struct BuildArgs {
+  std::string arch = "k3";
+  std::string preset = "nano";
+  std::string out;  // path of the file to make
+  uint64_t seed = 0;
+  std::vector<std::string> set;       // "key=value"
+  std::string expert_align = "auto";  // "auto", "64", "4096"
+  uint32_t threads = 0;               // 0: the daemon's setting
+  bool dry_run = false;
+  bool force = false;
+  bool operator==(const BuildArgs&) const = default;
+};
+
+// In the order of Op.
+using Args = std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs,
+                          RunArgs, CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs,
+                          VerifyArgs, BuildArgs>;
+
+enum class Op {
+  kHello,
+  kPing,
+  kStatus,
+  kModels,
+  kLoad,
+  kUnload,
+  kRun,
+  kCancel,
+  kAck,
+  kStop,
+  kTokenize,
+  kDetokenize,
+  kVerify,
+  kBuild,
+};
+
+struct Request {
+  uint32_t version = kProtocolMax;
+  uint64_t id = 0;
+  Args args;
+  bool operator==(const Request&) const = default;
+};
+
+inline Op OpOf(const Request& request) {
+  return static_cast<Op>(request.args.index());
+}
+
+// ---------------------------------------------------------------- replies on the way
+
+// The request is in the queue or running.
+struct Accepted {
+  uint64_t queue_position = 0;  // requests before it; 0: next or running
+  bool operator==(const Accepted&) const = default;
+};
+
+// type "event"
+struct Progress {
+  std::string stage;  // "queue", "load", "prefill", "verify", "build"
+  uint64_t done = 0;  // for "queue": requests before it
+  uint64_t total = 0;
+  std::string unit;  // "requests", "bytes", "tokens", "percent"
+  bool operator==(const Progress&) const = default;
+};
+
+// type "chunk", kind "token": one generated token. Text is whole characters: that of an incomplete
+// one comes with the token that completes it, and what remains at the end with RunDone::rest.
+struct TokenChunk {
+  uint32_t index = 0;  // 0 for the first generated token
+  int32_t id = 0;
+  std::string text;
+  std::string channel;  // "answer", "reasoning", "hidden"; "": plain completion
+  std::optional<double> logprob;
+  bool operator==(const TokenChunk&) const = default;
+};
+
+// type "chunk", kind "logits": f32 LE [vocab], after the token at `position`: for the last of the
+// prompt and every generated one. Kind "hidden": f32 LE [layer][hidden] of the token at `position`,
+// for every token that was ingested. A row of more than kMaxPieceBytes comes in pieces, in order.
+struct TensorChunk {
+  std::string kind;
+  uint64_t position = 0;   // absolute
+  uint64_t row_bytes = 0;  // of the whole row
+  uint64_t offset = 0;     // of this piece in the row
+  std::string data;
+  bool operator==(const TensorChunk&) const = default;
+};
+
+// type "chunk", kind "routes": what the routers picked for the token at `position`.
+struct RouterPick {
+  uint32_t layer = 0;
+  std::vector<int32_t> experts;  // best first, [top_k]
+  std::vector<double> weights;   // after renormalisation, [top_k]
+  bool operator==(const RouterPick&) const = default;
+};
+struct RoutesChunk {
+  uint64_t position = 0;
+  std::vector<RouterPick> layers;
+  bool operator==(const RoutesChunk&) const = default;
+};
+
+// ---------------------------------------------------------------- type "done"
+
+struct HelloDone {
+  uint32_t protocol = kProtocolMax;  // the version to use
+  uint32_t protocol_min = kProtocolMin;
+  uint32_t protocol_max = kProtocolMax;
+  std::string version;
+  std::string build_id;
+  uint64_t pid = 0;
+  bool operator==(const HelloDone&) const = default;
+};
+
+struct PingDone {
+  uint64_t pid = 0;
+  uint64_t uptime_ms = 0;
+  bool operator==(const PingDone&) const = default;
+};
+
+struct ModelStatus {
+  std::string path;
+  std::string architecture;
+  std::string fingerprint;
+  std::string state;    // "loading", "ready", "replaced" (the file changed; ends with its users)
+  double progress = 0;  // of loading, 0..1
+  uint64_t file_bytes = 0;    // mapped
+  uint64_t memory_bytes = 0;  // held beside the mapping
+  uint64_t users = 0;         // requests that hold it
+  int64_t keep_alive_ms = 0;  // -1: for ever
+  uint64_t idle_ms = 0;       // since its last user left
+  bool operator==(const ModelStatus&) const = default;
+};
+
+struct RequestStatus {
+  std::string client;  // a name for the connection
+  uint64_t id = 0;
+  std::string op;
+  std::string model;
+  std::string phase;  // "queued", "loading", "prefill", "decode", "working"
+  uint64_t prompt_done = 0;
+  uint64_t prompt_total = 0;
+  uint64_t generated = 0;
+  double tokens_per_second = 0;
+  uint64_t age_ms = 0;
+  uint64_t state_bytes = 0;
+  bool operator==(const RequestStatus&) const = default;
+};
+
+struct StatusDone {
+  std::string version;
+  std::string build_id;
+  uint64_t pid = 0;
+  uint64_t uptime_ms = 0;
+  std::string socket;
+  std::string log;  // file; "": standard error
+  std::string state_directory;
+  bool stopping = false;
+  uint64_t threads = 0;
+  uint64_t max_batch = 0;
+  uint64_t connections = 0;
+  std::map<std::string, uint64_t> memory;    // bytes: "budget", "used", "models", "sequences", ...
+  std::map<std::string, uint64_t> counters;  // named in the daemon's documentation
+  std::vector<ModelStatus> models;
+  std::vector<RequestStatus> requests;
+  bool operator==(const StatusDone&) const = default;
+};
+
+struct ModelEntry {
+  std::string name;
+  std::string path;
+  std::string origin;  // "alias", "user", "bundled"
+  bool is_default = false;
+  bool loaded = false;
+  uint64_t file_bytes = 0;
+  std::string architecture;  // "": the file cannot be used
+  std::string error;         // why not
+  bool operator==(const ModelEntry&) const = default;
+};
+struct ModelsDone {
+  std::vector<ModelEntry> models;
+  bool operator==(const ModelsDone&) const = default;
+};
+
+struct LoadDone {
+  ModelStatus model;
+  uint64_t load_ms = 0;
+  bool was_loaded = false;
+  std::vector<std::string> warnings;
+  bool operator==(const LoadDone&) const = default;
+};
+
+struct UnloadDone {
+  uint64_t unloaded = 0;
+  bool operator==(const UnloadDone&) const = default;
+};
+
+struct Usage {
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t unk = 0;  // tokens of the prompt that stand for text that the vocabulary cannot spell
+  bool operator==(const Usage&) const = default;
+};
+
+struct Timing {
+  double queue_ms = 0;    // from arrival to the first step, without loading
+  double load_ms = 0;     // waiting for the model
+  double prefill_ms = 0;  // first step to the first logits
+  double ttft_ms = 0;     // from arrival to the first token
+  double decode_ms = 0;   // from the first token to the last
+  double total_ms = 0;
+  double tok_per_s = 0;                // generated tokens over decode time, selection included
+  std::optional<double> token_p50_ms;  // with `stats`
+  std::optional<double> token_p95_ms;
+  bool operator==(const Timing&) const = default;
+};
+
+// What was in force; enough to repeat the run.
+struct RunOptions {
+  bool raw = false;
+  bool thinking = true;
+  std::string dialect;
+  uint32_t max_new = 0;
+  double temperature = 0;
+  double top_p = 1;
+  uint32_t top_k = 0;
+  double min_p = 0;
+  uint64_t seed = 0;
+  std::string precision;
+  bool chunked_prefill = true;
+  std::vector<std::string> stop;
+  uint64_t timeout_ms = 0;
+  bool operator==(const RunOptions&) const = default;
+};
+
+// Whether the answer is the whole model's.
+struct Trust {
+  std::string precision;
+  bool degraded = false;
+  uint64_t shadow_tokens = 0;   // tokens that a stand-in served
+  uint64_t failed_experts = 0;  // experts that could not be read
+  std::string fingerprint;      // of the model file
+  std::string model_path;
+  std::string build_id;  // of the daemon
+  bool operator==(const Trust&) const = default;
+};
+
+struct RunDone {
+  std::string finish_reason;  // "stop", "length", "cancelled"
+  std::string text;           // the whole answer (or completion)
+  std::string reasoning;      // text of the think channel
+  std::string rest;           // end of `text` that no chunk carried
+  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> ids;  // generated; without the stop id
+  Usage usage;
+  Timing timing;
+  RunOptions options;
+  Trust trust;
+  std::vector<std::string> warnings;
+  bool operator==(const RunDone&) const = default;
+};
+
+struct CancelDone {
+  bool found = false;  // false: the request had ended already
+  bool operator==(const CancelDone&) const = default;
+};
+
+struct AckDone {  // never sent; keeps the order of Op
+  bool operator==(const AckDone&) const = default;
+};
+
+struct StopDone {
+  uint64_t pid = 0;
+  bool socket_activated = false;  // a socket unit starts a new daemon with the next connection
+  bool operator==(const StopDone&) const = default;
+};
+
+struct TokenizeDone {
+  std::vector<int32_t> ids;
+  std::vector<std::string> pieces;  // text or name of every token; ill-formed UTF-8 replaced
+  uint64_t unk = 0;
+  bool operator==(const TokenizeDone&) const = default;
+};
+
+struct DetokenizeDone {
+  std::string text;
+  bool operator==(const DetokenizeDone&) const = default;
+};
+
+struct VerifyProblem {
+  std::string tensor;  // "": the file as a whole
+  std::string message;
+  uint64_t count = 0;
+  bool operator==(const VerifyProblem&) const = default;
+};
+struct VerifyDone {
+  std::string path;
+  bool ok = false;
+  uint64_t file_bytes = 0;
+  uint64_t tensors = 0;
+  uint64_t values_checked = 0;
+  std::string xxh3_128;
+  std::string content_sha256;
+  bool digest_recorded = false;
+  uint64_t problems_total = 0;
+  std::vector<VerifyProblem> problems;  // the first of them
+  std::vector<std::string> warnings;
+  bool operator==(const VerifyDone&) const = default;
+};
+
+struct BuildDone {
+  std::string path;
+  bool written = false;  // false: dry run
+  uint64_t tensors = 0;
+  uint64_t parameters = 0;
+  uint64_t file_bytes = 0;
+  uint64_t expert_bytes = 0;
+  uint64_t spine_bytes = 0;
+  double seconds = 0;
+  bool operator==(const BuildDone&) const = default;
+};
+
+// ---------------------------------------------------------------- replies
+
+enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
+
+using Body =
+    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error, HelloDone,
+                 PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone, CancelDone,
+                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone>;
+
+struct Reply {
+  uint64_t id = 0;
+  uint64_t seq = 0;
+  Body body;
+  bool operator==(const Reply&) const = default;
+};
+
+ReplyType TypeOf(const Body& body);
+
+// ---------------------------------------------------------------- coding
+// Thread-safe. Decoders never throw, never read outside `bytes`, and allocate no more than a small
+// multiple of its size.
+
+std::string EncodeRequest(const Request& request);
+std::string EncodeReply(const Reply& reply);
+
+// Why a request was refused, and the id to answer to (0 when the message has none to be read).
+struct RefusedRequest {
+  uint64_t id = 0;
+  Error error;
+};
+
+// Decodes and checks a request: limits, UTF-8, version, op, every field's presence, type and range,
+// and what fields together must satisfy. Errors: kBadRequest, kUnsupportedVersion.
+tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes);
+
+// The envelope of a reply, and its body still encoded (it points into the decoded bytes).
+struct ReplyEnvelope {
+  uint64_t id = 0;
+  uint64_t seq = 0;
+  ReplyType type = ReplyType::kError;
+  std::string_view body;
+};
+Result<ReplyEnvelope> DecodeReplyEnvelope(std::string_view bytes);
+// `op`: of the request that the reply answers. Errors: kBadRequest.
+Result<Reply> DecodeReplyBody(const ReplyEnvelope& envelope, Op op);
+// Both at once, for a client with one open request.
+Result<Reply> DecodeReply(std::string_view bytes, Op op);
+
+// ---------------------------------------------------------------- the ops
+
+struct FieldInfo {
+  std::string name;
+  std::string type;  // "text", "uint", "int", "number", "bool", "bytes", "list of int", ...
+  bool required = false;
+  std::string range;  // "0..100", "k3|nano-sft"; may be empty
+  std::string doc;
+};
+
+struct OpInfo {
+  Op op;
+  std::string_view name;  // on the wire
+  // Never waits behind work, in daemon or client: hello, ping, status, cancel, ack, stop, unload.
+  bool control = false;
+  // Answered by `accepted` and kept alive by acks.
+  bool streams = false;
+  std::string_view doc;
+};
+
+// In the order of Op.
+const OpInfo& InfoOf(Op op);
+std::optional<Op> OpFromName(std::string_view name);
+// Fields of an op's args, from the same declaration that decoding is driven by.
+std::vector<FieldInfo> FieldsOf(Op op);
+
+}  // namespace mk::protocol
