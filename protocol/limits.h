@@ -12,10 +12,10 @@ struct Limits {
   size_t message_bytes = size_t{64} << 20;  // one message, either direction
   size_t depth = 32;                        // maps and arrays inside one another
   size_t map_entries = 4096;                // per map
-  size_t array_items = size_t{1} << 22;     // per array: prompts of four million ids
+  size_t array_items = size_t{1} << 20;     // per array: prompts of a million ids
   size_t text_bytes = size_t{16} << 20;     // per string
   size_t binary_bytes = size_t{8} << 20;    // per piece of logits or hidden states
-  size_t values = size_t{1} << 23;          // all values of a message together
+  size_t values = size_t{1} << 21;          // all values of a message together
   size_t key_bytes = 64;                    // per map key
 };
 

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -497,17 +498,11 @@ struct RefusedRequest {
 // and what fields together must satisfy. Errors: kBadRequest, kUnsupportedVersion.
 tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes);
 
-// The envelope of a reply, and its body still encoded (it points into the decoded bytes).
-struct ReplyEnvelope {
-  uint64_t id = 0;
-  uint64_t seq = 0;
-  ReplyType type = ReplyType::kError;
-  std::string_view body;
-};
-Result<ReplyEnvelope> DecodeReplyEnvelope(std::string_view bytes);
-// `op`: of the request that the reply answers. Errors: kBadRequest.
-Result<Reply> DecodeReplyBody(const ReplyEnvelope& envelope, Op op);
-// Both at once, for a client with one open request.
+// The op of an open request, by its id; nothing for an id that the client does not know.
+using OpOfRequest = std::function<std::optional<Op>(uint64_t id)>;
+// Decodes a reply; its body's form depends on the op that it answers. Errors: kBadRequest.
+Result<Reply> DecodeReply(std::string_view bytes, const OpOfRequest& op_of);
+// For a client that has one request open.
 Result<Reply> DecodeReply(std::string_view bytes, Op op);
 
 // ---------------------------------------------------------------- the ops
