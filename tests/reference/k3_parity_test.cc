@@ -114,9 +114,10 @@ TEST_P(K3Parity, LogitsHiddenStatesAndRouterPicksAgree) {
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % info.vocab);
   std::vector<float> logits(kTokens * info.vocab);
   Recorder recorder(info.layers, info.hidden);
-  Executor executor(2);
+  auto executor = Executor::Create(2);
+  ASSERT_TRUE(executor) << executor.error().ToString();
   ForwardItem item{sequence->get(), tokens, LogitsWanted::kAll, logits};
-  const Status status = (*model)->Forward(executor, std::span(&item, 1), &recorder);
+  const Status status = (*model)->Forward(**executor, std::span(&item, 1), &recorder);
   ASSERT_TRUE(status) << status.error().ToString();
 
   double worst = 0;
