@@ -6,70 +6,86 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/delta_rule.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "engine/kernels/v16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mk {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
-// One token, columns [first, first + kBlock * Lanes(d)) of the state.
-template <size_t kBlock, class D>
-HWY_INLINE void StepColumns(D d, const DeltaRuleInput& in, size_t token, float* HWY_RESTRICT state,
-                            size_t first, float* out) {
-  const size_t lanes = hn::Lanes(d);
+// Sixteen columns, or the first `width` of them.
+template <bool kPartial>
+HWY_INLINE V16 LoadColumns(const float* p, size_t width) {
+  return kPartial ? LoadPartial16(p, width) : Load16(p);
+}
+
+template <bool kPartial>
+HWY_INLINE void StoreColumns(const V16& v, float* p, size_t width) {
+  if (kPartial) {
+    StorePartial16(v, p, width);
+  } else {
+    Store16(v, p);
+  }
+}
+
+// One token, kBlock groups of 16 columns from `first` on; a partial group has `width` columns.
+template <size_t kBlock, bool kPartial>
+HWY_INLINE void StepColumns(const DeltaRuleInput& in, size_t token, float* HWY_RESTRICT state,
+                            size_t first, size_t width, float* HWY_RESTRICT out) {
   const size_t dim = in.dim;
   const float* HWY_RESTRICT q = in.q + token * in.ld;
   const float* HWY_RESTRICT k = in.k + token * in.ld;
   const float* HWY_RESTRICT decay = in.decay + token * in.ld_decay;
-  const float* v = in.v + token * in.ld;
+  const float* HWY_RESTRICT v = in.v + token * in.ld + first;
   const float beta = in.beta[token];
 
-  hn::Vec<D> sum[kBlock];
-  for (size_t b = 0; b < kBlock; ++b) sum[b] = hn::Zero(d);
+  V16 sum[kBlock];
+  for (size_t b = 0; b < kBlock; ++b) sum[b] = Zero16();
   for (size_t i = 0; i < dim; ++i) {
     float* row = state + i * dim + first;
-    const auto decay_i = hn::Set(d, decay[i]);
-    const auto k_i = hn::Set(d, k[i]);
+    const V16 decay_i = Set16(decay[i]);
+    const V16 k_i = Set16(k[i]);
     for (size_t b = 0; b < kBlock; ++b) {
-      const auto s = hn::Mul(hn::LoadU(d, row + b * lanes), decay_i);
-      hn::StoreU(s, d, row + b * lanes);
-      sum[b] = hn::MulAdd(k_i, s, sum[b]);
+      const V16 s = Mul16(LoadColumns<kPartial>(row + 16 * b, width), decay_i);
+      StoreColumns<kPartial>(s, row + 16 * b, width);
+      sum[b] = Fma16(k_i, s, sum[b]);
     }
   }
-  hn::Vec<D> delta[kBlock];
+  V16 delta[kBlock];
   for (size_t b = 0; b < kBlock; ++b) {
-    delta[b] = hn::Sub(hn::LoadU(d, v + first + b * lanes), sum[b]);
-    sum[b] = hn::Zero(d);
+    delta[b] = Sub16(LoadColumns<kPartial>(v + 16 * b, width), sum[b]);
+    sum[b] = Zero16();
   }
   for (size_t i = 0; i < dim; ++i) {
     float* row = state + i * dim + first;
-    const auto write_i = hn::Set(d, beta * k[i]);
-    const auto q_i = hn::Set(d, q[i]);
+    const V16 write_i = Set16(beta * k[i]);
+    const V16 q_i = Set16(q[i]);
     for (size_t b = 0; b < kBlock; ++b) {
-      const auto s = hn::MulAdd(write_i, delta[b], hn::LoadU(d, row + b * lanes));
-      hn::StoreU(s, d, row + b * lanes);
-      sum[b] = hn::MulAdd(q_i, s, sum[b]);
+      const V16 s = Fma16(write_i, delta[b], LoadColumns<kPartial>(row + 16 * b, width));
+      StoreColumns<kPartial>(s, row + 16 * b, width);
+      sum[b] = Fma16(q_i, s, sum[b]);
     }
   }
-  for (size_t b = 0; b < kBlock; ++b) hn::StoreU(sum[b], d, out + first + b * lanes);
+  for (size_t b = 0; b < kBlock; ++b) StoreColumns<kPartial>(sum[b], out + first + 16 * b, width);
 }
 
 void Steps(const DeltaRuleInput& in, size_t tokens, float* state, float* out, size_t ld_out) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const size_t lanes = hn::Lanes(d);
+  constexpr size_t kBlock = kV16Parts == 1 ? 8 : 4;  // what the registers hold twice
   for (size_t t = 0; t < tokens; ++t) {
     float* o = out + t * ld_out;
     size_t j = 0;
-    for (; j + 8 * lanes <= in.dim; j += 8 * lanes) StepColumns<8>(d, in, t, state, j, o);
-    for (; j + 2 * lanes <= in.dim; j += 2 * lanes) StepColumns<2>(d, in, t, state, j, o);
-    for (; j + lanes <= in.dim; j += lanes) StepColumns<1>(d, in, t, state, j, o);
-    for (; j < in.dim; ++j) StepColumns<1>(one, in, t, state, j, o);
+    for (; j + 16 * kBlock <= in.dim; j += 16 * kBlock) {
+      StepColumns<kBlock, false>(in, t, state, j, 16, o);
+    }
+    for (; j + 16 <= in.dim; j += 16) StepColumns<1, false>(in, t, state, j, 16, o);
+    if (j < in.dim) StepColumns<1, true>(in, t, state, j, in.dim - j, o);
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace mk
 HWY_AFTER_NAMESPACE();

@@ -30,7 +30,7 @@ struct DeltaRuleInput {
   const float* q = nullptr;
   const float* k = nullptr;
   const float* v = nullptr;
-  size_t ld = 0;               // of q, k and v
+  size_t ld = 0;                 // of q, k and v
   const float* decay = nullptr;  // e^g, in [0, 1]
   size_t ld_decay = 0;
   const float* beta = nullptr;  // [tokens]

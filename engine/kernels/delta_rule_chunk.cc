@@ -14,14 +14,16 @@
 // matrices whose factors can only underflow when the product is negligible. On the diagonal P(i, r)
 // runs along i.
 
+#include <algorithm>
+
 #include "engine/kernels/delta_rule.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/delta_rule_chunk.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
 
-#include <algorithm>
+#include "engine/kernels/v16-inl.h"
 
 #ifndef MK_DELTA_RULE_CHUNK_ONCE
 #define MK_DELTA_RULE_CHUNK_ONCE
@@ -86,52 +88,65 @@ struct Strides {
 HWY_BEFORE_NAMESPACE();
 namespace mk {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
-// c[r][j] += sum_t a(r, t) b[t][j] for kRows rows and kBlock vectors of columns; t ascending.
-template <size_t kRows, size_t kBlock, class D>
-HWY_INLINE void Tile(D d, size_t terms, const float* HWY_RESTRICT a, Strides as,
+// c[r][j] += sum_t a(r, t) b[t][j] for kRows rows and kBlock groups of 16 columns; t ascending.
+template <size_t kRows, size_t kBlock>
+HWY_INLINE void Tile(size_t terms, const float* HWY_RESTRICT a, Strides as,
                      const float* HWY_RESTRICT b, size_t ldb, float* HWY_RESTRICT c, size_t ldc) {
-  const size_t lanes = hn::Lanes(d);
-  hn::Vec<D> sum[kRows][kBlock];
+  V16 sum[kRows][kBlock];
   for (size_t r = 0; r < kRows; ++r) {
-    for (size_t v = 0; v < kBlock; ++v) sum[r][v] = hn::LoadU(d, c + r * ldc + v * lanes);
+    for (size_t v = 0; v < kBlock; ++v) sum[r][v] = Load16(c + r * ldc + 16 * v);
   }
   for (size_t t = 0; t < terms; ++t) {
-    hn::Vec<D> b_t[kBlock];
-    for (size_t v = 0; v < kBlock; ++v) b_t[v] = hn::LoadU(d, b + t * ldb + v * lanes);
+    V16 b_t[kBlock];
+    for (size_t v = 0; v < kBlock; ++v) b_t[v] = Load16(b + t * ldb + 16 * v);
     for (size_t r = 0; r < kRows; ++r) {
-      const auto a_rt = hn::Set(d, a[r * as.row + t * as.term]);
-      for (size_t v = 0; v < kBlock; ++v) sum[r][v] = hn::MulAdd(a_rt, b_t[v], sum[r][v]);
+      const V16 a_rt = Set16(a[r * as.row + t * as.term]);
+      for (size_t v = 0; v < kBlock; ++v) sum[r][v] = Fma16(a_rt, b_t[v], sum[r][v]);
     }
   }
   for (size_t r = 0; r < kRows; ++r) {
-    for (size_t v = 0; v < kBlock; ++v) hn::StoreU(sum[r][v], d, c + r * ldc + v * lanes);
+    for (size_t v = 0; v < kBlock; ++v) Store16(sum[r][v], c + r * ldc + 16 * v);
   }
+}
+
+// The same for one row and the last `width` < 16 columns.
+HWY_INLINE void PartialTile(size_t width, size_t terms, const float* a, Strides as, const float* b,
+                            size_t ldb, float* c) {
+  V16 sum = LoadPartial16(c, width);
+  for (size_t t = 0; t < terms; ++t) {
+    sum = Fma16(Set16(a[t * as.term]), LoadPartial16(b + t * ldb, width), sum);
+  }
+  StorePartial16(sum, c, width);
 }
 
 template <size_t kRows>
 HWY_INLINE void RowTile(size_t cols, size_t terms, const float* a, Strides as, const float* b,
                         size_t ldb, float* c, size_t ldc) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const size_t lanes = hn::Lanes(d);
+  constexpr size_t kBlock = kV16Parts == 1 ? 2 : 1;
   size_t j = 0;
-  for (; j + 2 * lanes <= cols; j += 2 * lanes) {
-    Tile<kRows, 2>(d, terms, a, as, b + j, ldb, c + j, ldc);
+  for (; j + 16 * kBlock <= cols; j += 16 * kBlock) {
+    Tile<kRows, kBlock>(terms, a, as, b + j, ldb, c + j, ldc);
   }
-  for (; j + lanes <= cols; j += lanes) Tile<kRows, 1>(d, terms, a, as, b + j, ldb, c + j, ldc);
-  for (; j < cols; ++j) Tile<kRows, 1>(one, terms, a, as, b + j, ldb, c + j, ldc);
+  for (; j + 16 <= cols; j += 16) Tile<kRows, 1>(terms, a, as, b + j, ldb, c + j, ldc);
+  if (j == cols) return;
+  for (size_t r = 0; r < kRows; ++r) {
+    PartialTile(cols - j, terms, a + r * as.row, as, b + j, ldb, c + r * ldc + j);
+  }
 }
 
 // c [rows][cols] += a [rows][terms] b [terms][cols].
 HWY_NOINLINE void AddProduct(size_t rows, size_t cols, size_t terms, const float* a, Strides as,
                              const float* b, size_t ldb, float* c, size_t ldc) {
-  size_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    RowTile<4>(cols, terms, a + r * as.row, as, b, ldb, c + r * ldc, ldc);
+  const size_t quads = rows / 4;
+  for (size_t i = 0; i < quads; ++i) {
+    RowTile<4>(cols, terms, a + 4 * i * as.row, as, b, ldb, c + 4 * i * ldc, ldc);
   }
-  for (; r < rows; ++r) RowTile<1>(cols, terms, a + r * as.row, as, b, ldb, c + r * ldc, ldc);
+  for (size_t i = 0; i < rows % 4; ++i) {
+    const size_t r = 4 * quads + i;
+    RowTile<1>(cols, terms, a + r * as.row, as, b, ldb, c + r * ldc, ldc);
+  }
 }
 
 // Keys and queries times the decays from the chunk's start, and keys times those to its end.
@@ -190,8 +205,6 @@ void BlocksBelowDiagonal(const DeltaRuleInput& in, const ChunkBuffers& w, size_t
 // Moves the split of the column side from s to s + 16: earlier columns gain P(s-1, s+15), those of
 // the block at s get P(i, s+15).
 void AdvanceColumns(const DeltaRuleInput& in, const ChunkBuffers& w, size_t s) {
-  const hn::CappedTag<float, kSub> d;
-  const size_t lanes = hn::Lanes(d);
   for (size_t c = 0; c < in.dim; ++c) {
     float* HWY_RESTRICT column = w.columns_t + c * kChunk;
     float product = 1.0f;
@@ -199,37 +212,29 @@ void AdvanceColumns(const DeltaRuleInput& in, const ChunkBuffers& w, size_t s) {
       column[i] = product * w.k_t[c * kChunk + i];
       product *= in.decay[i * in.ld_decay + c];
     }
-    const auto all = hn::Set(d, product);
-    for (size_t i = 0; i < s; i += lanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, column + i), all), d, column + i);
-    }
+    const V16 all = Set16(product);
+    for (size_t i = 0; i < s; i += 16) Store16(Mul16(Load16(column + i), all), column + i);
   }
 }
 
-// The diagonal block at s. Lanes are rows r; `run` holds P(i, r)[c] for r >= i and 0 for r < i
-// while i walks down.
+// The diagonal block at s. The 16 lanes are rows r; `run` holds P(i, r)[c] for r >= i and 0 for r <
+// i while i walks down.
 void DiagonalBlock(const DeltaRuleInput& in, const ChunkBuffers& w, size_t s) {
-  const hn::CappedTag<float, kSub> d;
-  const size_t lanes = hn::Lanes(d);
   alignas(64) float unit[2 * kSub] = {};
-  unit[kSub] = 1.0f;  // unit + kSub - i + l is 1 where l == i
+  unit[kSub] = 1.0f;                       // (unit + kSub - i)[r] is 1 where r == i
   alignas(64) float kk[kSub * kSub] = {};  // [i][r]
   alignas(64) float qk[kSub * kSub] = {};
   for (size_t c = 0; c < in.dim; ++c) {
-    for (size_t l = 0; l < kSub; l += lanes) {
-      const auto k_r = hn::LoadU(d, w.k_t + c * kChunk + s + l);
-      const auto q_r = hn::LoadU(d, w.q_t + c * kChunk + s + l);
-      auto run = hn::Zero(d);
-      float decay = 1.0f;
-      for (size_t i = kSub; i-- > 0;) {
-        run = hn::MulAdd(run, hn::Set(d, decay), hn::LoadU(d, unit + kSub - i + l));
-        decay = in.decay[(s + i) * in.ld_decay + c];
-        const auto term = hn::Mul(run, hn::Set(d, w.k_t[c * kChunk + s + i]));
-        float* kk_i = kk + i * kSub + l;
-        float* qk_i = qk + i * kSub + l;
-        hn::StoreU(hn::MulAdd(term, k_r, hn::LoadU(d, kk_i)), d, kk_i);
-        hn::StoreU(hn::MulAdd(term, q_r, hn::LoadU(d, qk_i)), d, qk_i);
-      }
+    const V16 k_r = Load16(w.k_t + c * kChunk + s);
+    const V16 q_r = Load16(w.q_t + c * kChunk + s);
+    V16 run = Zero16();
+    float decay = 1.0f;
+    for (size_t i = kSub; i-- > 0;) {
+      run = Fma16(run, Set16(decay), Load16(unit + kSub - i));
+      decay = in.decay[(s + i) * in.ld_decay + c];
+      const V16 term = Mul16(run, Set16(w.k_t[c * kChunk + s + i]));
+      Store16(Fma16(term, k_r, Load16(kk + i * kSub)), kk + i * kSub);
+      Store16(Fma16(term, q_r, Load16(qk + i * kSub)), qk + i * kSub);
     }
   }
   for (size_t r = 0; r < kSub; ++r) {
@@ -251,8 +256,8 @@ void SolveDelta(const DeltaRuleInput& in, const ChunkBuffers& w, const float* st
     }
   }
   for (size_t s = 0; s < kChunk; s += kSub) {
-    AddProduct(kSub, dim, s, w.minus_kk + s * kChunk, {kChunk, 1}, w.delta, dim,
-               w.delta + s * dim, dim);
+    AddProduct(kSub, dim, s, w.minus_kk + s * kChunk, {kChunk, 1}, w.delta, dim, w.delta + s * dim,
+               dim);
     for (size_t r = s; r < s + kSub; ++r) {
       float* delta = w.delta + r * dim;
       RowTile<1>(dim, r - s, w.minus_kk + r * kChunk + s, {kChunk, 1}, w.delta + s * dim, dim,
@@ -292,6 +297,7 @@ void Chunk(const DeltaRuleInput& in, float* state, float* out, size_t ld_out, fl
   AddProduct(dim, dim, kChunk, w.k_end, {1, dim}, w.delta, dim, state, dim);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace mk
 HWY_AFTER_NAMESPACE();
@@ -301,7 +307,9 @@ namespace mk {
 
 HWY_EXPORT(Chunk);
 
-size_t DeltaRuleScratch(size_t dim) { return ChunkFloats(dim); }
+size_t DeltaRuleScratch(size_t dim) {
+  return ChunkFloats(dim);
+}
 
 void DeltaRuleChunk(const DeltaRuleInput& in, float* state, float* out, size_t ld_out,
                     std::span<float> scratch) {

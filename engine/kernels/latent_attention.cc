@@ -8,88 +8,63 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/latent_attention.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "engine/kernels/v16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mk {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
-constexpr size_t kLanes = 16;  // of a dot product, on every processor
-
-// Lane j plus lane j + half, down to one.
-template <class D>
-HWY_INLINE float TreeSum(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(D()) > 1) {
-    const hn::Half<D> half;
-    return TreeSum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  } else {
-    return hn::GetLane(v);
-  }
-}
-
-// Dot products of the query with kRows rows of keys.
+// Scores of kRows positions from `first` on.
 template <size_t kRows>
 HWY_INLINE void Scores(const AttentionTile& tile, size_t first, const float* HWY_RESTRICT query,
                        float scale, float* HWY_RESTRICT scores) {
-  const hn::CappedTag<float, kLanes> d;
-  constexpr size_t kParts = kLanes / hn::MaxLanes(d);
-  constexpr size_t kWidth = hn::MaxLanes(d);
-  hn::Vec<decltype(d)> sum[kRows][kParts];
-  for (auto& row : sum) {
-    for (auto& part : row) part = hn::Zero(d);
-  }
   const float* HWY_RESTRICT keys = tile.keys + first * tile.key_stride;
+  V16 sum[kRows];
+  for (V16& row : sum) row = Zero16();
   size_t c = 0;
-  for (; c + kLanes <= tile.key_width; c += kLanes) {
-    for (size_t p = 0; p < kParts; ++p) {
-      const auto q = hn::LoadU(d, query + c + p * kWidth);
-      for (size_t r = 0; r < kRows; ++r) {
-        const auto k = hn::LoadU(d, keys + r * tile.key_stride + c + p * kWidth);
-        sum[r][p] = hn::MulAdd(q, k, sum[r][p]);
-      }
+  for (; c + 16 <= tile.key_width; c += 16) {
+    const V16 q = Load16(query + c);
+    for (size_t r = 0; r < kRows; ++r) {
+      sum[r] = Fma16(q, Load16(keys + r * tile.key_stride + c), sum[r]);
     }
   }
   if (c < tile.key_width) {
-    // The tail as if the row went on with zeros.
-    alignas(64) float q_tail[kLanes] = {};
-    for (size_t l = 0; c + l < tile.key_width; ++l) q_tail[l] = query[c + l];
+    const size_t width = tile.key_width - c;
+    const V16 q = LoadPartial16(query + c, width);
     for (size_t r = 0; r < kRows; ++r) {
-      alignas(64) float k_tail[kLanes] = {};
-      const float* key = keys + r * tile.key_stride;
-      for (size_t l = 0; c + l < tile.key_width; ++l) k_tail[l] = key[c + l];
-      for (size_t p = 0; p < kParts; ++p) {
-        sum[r][p] = hn::MulAdd(hn::Load(d, q_tail + p * kWidth), hn::Load(d, k_tail + p * kWidth),
-                               sum[r][p]);
-      }
+      sum[r] = Fma16(q, LoadPartial16(keys + r * tile.key_stride + c, width), sum[r]);
     }
   }
-  for (size_t r = 0; r < kRows; ++r) {
-    for (size_t half = kParts / 2; half > 0; half /= 2) {
-      for (size_t p = 0; p < half; ++p) sum[r][p] = hn::Add(sum[r][p], sum[r][p + half]);
-    }
-    scores[first + r] = TreeSum(d, sum[r][0]) * scale;
-  }
+  for (size_t r = 0; r < kRows; ++r) scores[first + r] = ReduceSum16(sum[r]) * scale;
 }
 
-// acc = acc rescale + sum_t weights[t] values[t] over kBlock vectors of columns.
-template <size_t kBlock, class D>
-HWY_INLINE void ValueColumns(D d, const AttentionTile& tile, const float* HWY_RESTRICT weights,
+// acc = acc rescale + sum_t weights[t] values[t] over kBlock groups of 16 columns.
+template <size_t kBlock>
+HWY_INLINE void ValueColumns(const AttentionTile& tile, const float* HWY_RESTRICT weights,
                              float rescale, size_t first, float* HWY_RESTRICT acc) {
-  const size_t lanes = hn::Lanes(d);
-  hn::Vec<D> sum[kBlock];
-  for (size_t b = 0; b < kBlock; ++b) {
-    sum[b] = hn::Mul(hn::LoadU(d, acc + first + b * lanes), hn::Set(d, rescale));
-  }
+  V16 sum[kBlock];
+  for (size_t b = 0; b < kBlock; ++b) sum[b] = Mul16(Load16(acc + first + 16 * b), Set16(rescale));
   for (size_t t = 0; t < tile.count; ++t) {
     const float* row = tile.values + t * tile.value_stride + first;
-    const auto weight = hn::Set(d, weights[t]);
-    for (size_t b = 0; b < kBlock; ++b) {
-      sum[b] = hn::MulAdd(weight, hn::LoadU(d, row + b * lanes), sum[b]);
-    }
+    const V16 weight = Set16(weights[t]);
+    for (size_t b = 0; b < kBlock; ++b) sum[b] = Fma16(weight, Load16(row + 16 * b), sum[b]);
   }
-  for (size_t b = 0; b < kBlock; ++b) hn::StoreU(sum[b], d, acc + first + b * lanes);
+  for (size_t b = 0; b < kBlock; ++b) Store16(sum[b], acc + first + 16 * b);
+}
+
+// The same for the last `width` < 16 columns.
+HWY_INLINE void ValueTail(const AttentionTile& tile, const float* weights, float rescale,
+                          size_t first, size_t width, float* acc) {
+  V16 sum = Mul16(LoadPartial16(acc + first, width), Set16(rescale));
+  for (size_t t = 0; t < tile.count; ++t) {
+    const V16 value = LoadPartial16(tile.values + t * tile.value_stride + first, width);
+    sum = Fma16(Set16(weights[t]), value, sum);
+  }
+  StorePartial16(sum, acc + first, width);
 }
 
 void TileScores(const AttentionTile& tile, const float* query, float scale, float* scores) {
@@ -99,19 +74,15 @@ void TileScores(const AttentionTile& tile, const float* query, float scale, floa
 }
 
 void AddValues(const AttentionTile& tile, const float* weights, float rescale, float* acc) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const size_t lanes = hn::Lanes(d);
   size_t j = 0;
-  for (; j + 4 * lanes <= tile.value_width; j += 4 * lanes) {
-    ValueColumns<4>(d, tile, weights, rescale, j, acc);
+  for (; j + 64 <= tile.value_width; j += 64) ValueColumns<4>(tile, weights, rescale, j, acc);
+  for (; j + 16 <= tile.value_width; j += 16) ValueColumns<1>(tile, weights, rescale, j, acc);
+  if (j < tile.value_width) {
+    ValueTail(tile, weights, rescale, j, tile.value_width - j, acc);
   }
-  for (; j + lanes <= tile.value_width; j += lanes) {
-    ValueColumns<1>(d, tile, weights, rescale, j, acc);
-  }
-  for (; j < tile.value_width; ++j) ValueColumns<1>(one, tile, weights, rescale, j, acc);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace mk
 HWY_AFTER_NAMESPACE();
