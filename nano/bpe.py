@@ -15,6 +15,7 @@ import argparse
 import base64
 import hashlib
 import heapq
+import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -78,7 +79,7 @@ def train_bpe(chunks: Counter[bytes], size: int) -> list[bytes]:
     counts: Counter[tuple[bytes, bytes]] = Counter()
     where: defaultdict[tuple[bytes, bytes], set[int]] = defaultdict(set)
     for index, word in enumerate(words):
-        for pair in zip(word, word[1:], strict=False):
+        for pair in itertools.pairwise(word):
             counts[pair] += freqs[index]
             where[pair].add(index)
     heap = [(-count, pair) for pair, count in counts.items()]
@@ -121,10 +122,10 @@ def _merge_pair(
             else:
                 new.append(old[i])
                 i += 1
-        for gone in zip(old, old[1:], strict=False):
+        for gone in itertools.pairwise(old):
             counts[gone] -= freqs[index]
             changed.add(gone)
-        for came in zip(new, new[1:], strict=False):
+        for came in itertools.pairwise(new):
             counts[came] += freqs[index]
             where[came].add(index)
             changed.add(came)
@@ -135,7 +136,7 @@ def _merge_pair(
 
 
 def check_ranks(tokens: list[bytes]) -> None:
-    """Every merged token must be two lower-ranked ones, else lowest-rank merging cannot reach it."""
+    """Every merged token must be two lower-ranked ones: else merging cannot reach it."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     if len(ranks) != len(tokens):
         raise VocabError("rank table: two ranks share the same bytes")
@@ -245,7 +246,7 @@ def merge_bytes(data: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     while len(parts) > 1:
         best = min(
             (ranks.get(a + b, sys.maxsize), i)
-            for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
+            for i, (a, b) in enumerate(itertools.pairwise(parts))
         )
         if best[0] == sys.maxsize:
             break

@@ -115,7 +115,7 @@ class K3Config:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> K3Config:
         """Builds and validates.  Unknown keys are kept in `extra`."""
-        if data.get("arch") not in (None, "kimi_k3"):
+        if data.get("arch") not in (None, "k3", "kimi_k3"):
             raise ConfigError(f"arch: {data['arch']!r} is not a Kimi K3 model")
         known = {f.name: f for f in dataclasses.fields(cls) if f.name != "extra"}
         args: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class K3Config:
                 _require(1 <= value <= MAX_SIZE, f.name, f"must be in 1..{MAX_SIZE}, is {value}")
         _require(self.n_layers <= MAX_LAYERS, "n_layers", f"must be at most {MAX_LAYERS}")
         _require(0 <= self.mla_rope <= MAX_SIZE, "mla_rope", "must not be negative")
-        _require(0 <= self.first_k_dense, "first_k_dense", "must not be negative")
+        _require(self.first_k_dense >= 0, "first_k_dense", "must not be negative")
         _require(self.top_k <= self.n_experts, "top_k", f"exceeds n_experts {self.n_experts}")
         _require(2 <= self.kda_conv <= 16, "kda_conv", "must be in 2..16")
         for key in ("routed_hidden", "moe_inter", "hidden", "mla_nope", "mla_v"):
@@ -174,7 +174,8 @@ class K3Config:
 
     def _check_specials(self) -> None:
         for name, token in self.specials.items():
-            _require(0 <= token < self.vocab, f"specials.{name}", f"must be below vocab {self.vocab}")
+            inside = 0 <= token < self.vocab
+            _require(inside, f"specials.{name}", f"must be below vocab {self.vocab}")
         distinct = len(set(self.specials.values())) == len(self.specials)
         _require(distinct, "specials", "two names share one id")
 
@@ -206,6 +207,7 @@ def _coerce(key: str, kind: str, value: Any) -> Any:
 
 
 def _integer(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value):
         raise ConfigError(f"config key {key}: must be an integer, is {value!r}")
     return int(value)

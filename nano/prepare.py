@@ -192,7 +192,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--name", default="own", help="stem of the trained vocabulary")
     p.add_argument("--valid", nargs="*", default=[], help="held-out files")
     p.add_argument("--valid-frac", type=float, default=0.01, help="share held out without --valid")
-    p.add_argument("--field", action="append", help="JSON field with the text (default text, story)")
+    p.add_argument("--field", action="append", help="JSON field with the text")
     p.add_argument("--max-docs", type=int)
     p.add_argument("--max-tokens", type=int)
     p.add_argument("--lenient", action="store_true", help="skip any number of invalid documents")

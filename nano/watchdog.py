@@ -64,9 +64,9 @@ class Watchdog:
         """Why to save and stop now, or None."""
         if self._signal is not None:
             return self._signal
-        if self.max_hours is not None:
-            if time.monotonic() - self._started > self.max_hours * 3600:
-                return "max-hours"
+        hours = (time.monotonic() - self._started) / 3600
+        if self.max_hours is not None and hours > self.max_hours:
+            return "max-hours"
         if self.rss_cap_gb is not None and self._rss() > self.rss_cap_gb * 1e9:
             return "rss-cap"
         return None

@@ -27,13 +27,15 @@ ANIMALS = (
 ).split()
 _PEOPLE = {"girl": "girl", "woman": "girl", "lady": "girl", "princess": "girl", "sister": "girl",
            "daughter": "girl", "boy": "boy", "man": "boy", "prince": "boy", "brother": "boy",
-           "son": "boy", **{animal: "animal" for animal in ANIMALS}}
-_INTRODUCED = re.compile(r"\b([a-z]+),? (?:was |is )?(?:named|called|name is|name was) ([A-Z][a-z]+)\b")
+           "son": "boy", **dict.fromkeys(ANIMALS, "animal")}
+_INTRODUCED = re.compile(
+    r"\b([a-z]+),? (?:was |is )?(?:named|called|name is|name was) ([A-Z][a-z]+)\b"
+)
 _NAMED = re.compile(r"\b(?:named|called) ([A-Z][a-z]+)\b")
 _WORD = re.compile(r"[A-Za-z']+")
 _CAPITALISED = re.compile(r"\b[A-Z][a-z]+\b")
 # A paragraph that begins so refers back: no new story starts here.
-_CONTINUES = ("They", "He ", "She ", "It ", "The ", "His ", "Her ", "Then", "But", "So ", "And", '"')
+_CONTINUES = tuple("They He She It The His Her Then But So And".split()) + ('"',)
 _NOT_NAMES = frozenset("Mrs Mr Miss Mom Mommy Mum Mummy Dad Daddy Mama Papa Granny Grandma Big "
                        "Little Blue Red Will The God Santa Aunt Uncle".split())
 
@@ -155,7 +157,7 @@ def collect_names(stories: list[str]) -> dict[str, str]:
     for name, count in sorted(named.items()):
         if name in _NOT_NAMES or count < 2 or not votes[name]:
             continue
-        kind, top = sorted(votes[name].items(), key=lambda kv: (-kv[1], kv[0]))[0]
+        kind, top = min(votes[name].items(), key=lambda kv: (-kv[1], kv[0]))
         if top >= 0.7 * sum(votes[name].values()):
             out[name] = kind
     return out
