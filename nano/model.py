@@ -250,19 +250,26 @@ class LatentMoe(nn.Module):
             logits, self.gate.e_score_correction_bias, c.top_k, c.routed_scale
         )
         latent = F.linear(flat, self.routed_expert_down_proj.weight)
-        w13 = torch.cat([self.experts.w1, self.experts.w3], dim=1)
-        w2 = self.experts.w2
-        if options.quantize_experts:
-            w13, w2 = mxfp4_straight_through(w13), mxfp4_straight_through(w2)
-        y, counts = grouped_experts(
-            latent, ids, weights, w13.to(latent.dtype), w2.to(latent.dtype),
-            c.situ_beta, c.situ_linear_beta,
-        )
+        y, counts = self.routed(latent, ids, weights, options)
         if self.training:
             self.load += counts
         y = rms(y, self.routed_expert_norm.weight, c.rms_eps)
         y = F.linear(y, self.routed_expert_up_proj.weight).view_as(x)
         return y + self.shared_experts(x)
+
+    def routed(
+        self, latent: Tensor, ids: Tensor, weights: Tensor, options: ForwardOptions
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sum [N, m] of the chosen experts' outputs, and the calls per expert [E]."""
+        c = self.config
+        w13 = torch.cat([self.experts.w1, self.experts.w3], dim=1)
+        w2 = self.experts.w2
+        if options.quantize_experts:
+            w13, w2 = mxfp4_straight_through(w13), mxfp4_straight_through(w2)
+        return grouped_experts(
+            latent, ids, weights, w13.to(latent.dtype), w2.to(latent.dtype),
+            c.situ_beta, c.situ_linear_beta,
+        )
 
 
 class Layer(nn.Module):
