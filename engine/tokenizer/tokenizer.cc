@@ -1,6 +1,6 @@
 #include "engine/tokenizer/tokenizer.h"
 
-#include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/utf8_stream.h"
 
 namespace mk {
 
@@ -52,9 +52,13 @@ std::string_view ChannelName(Channel channel) {
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids) const {
-  std::string bytes;
-  for (const int32_t id : ids) bytes.append(TokenBytes(id));
-  return ReplaceIllFormed(bytes);
+  Utf8Stream stream;
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string_view bytes = TokenBytes(id);
+    text += bytes.empty() ? stream.Break() : stream.Push(bytes);
+  }
+  return text + stream.Break();
 }
 
 }  // namespace mk

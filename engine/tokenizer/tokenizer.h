@@ -137,8 +137,8 @@ class Tokenizer {
   // For the turn that follows RenderChat with the same options.
   virtual std::unique_ptr<ChannelParser> NewChannelParser(const ChatOptions& options) const = 0;
 
-  // Text of many ids: bytes put together, ill-formed UTF-8 replaced by U+FFFD (every maximal
-  // ill-formed part by one).
+  // Text of many ids: bytes put together, every maximal ill-formed part replaced by one U+FFFD. A
+  // character does not continue across a special token. Equals what Utf8Stream gives piecewise.
   std::string Decode(std::span<const int32_t> ids) const;
 
  protected:

@@ -1,0 +1,230 @@
+#include "engine/generate/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/tokenizer/unicode.h"
+
+namespace mk {
+namespace {
+
+// Room reserved ahead, so that emitting allocates nothing for turns of ordinary length.
+constexpr size_t kReserveEmitted = 4096;
+
+GenerationTimes::Point Now() {
+  return std::chrono::steady_clock::now();
+}
+
+Status CheckPrompt(std::span<const int32_t> prompt, size_t vocab) {
+  if (prompt.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "the prompt is empty", "give at least one token");
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || static_cast<size_t>(prompt[i]) >= vocab) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "prompt token " + std::to_string(i) + " is " + std::to_string(prompt[i]) +
+                      ", outside the model's vocabulary of " + std::to_string(vocab),
+                  "use ids from 0 to " + std::to_string(vocab - 1));
+    }
+  }
+  return {};
+}
+
+Status CheckStops(const std::vector<std::string>& stops, bool has_tokenizer) {
+  if (!stops.empty() && !has_tokenizer) {
+    return Fail(ErrorCode::kInvalidArgument, "stop strings need a tokenizer",
+                "give a vocabulary, or leave the stop strings out");
+  }
+  if (stops.size() > kMaxStopStrings) {
+    return Fail(ErrorCode::kInvalidArgument, "more than 16 stop strings");
+  }
+  for (const std::string& stop : stops) {
+    if (stop.empty() || stop.size() > kMaxStopStringBytes) {
+      return Fail(ErrorCode::kInvalidArgument, "a stop string must have 1 to 256 bytes");
+    }
+    if (!DecodeUtf8(stop)) {
+      return Fail(ErrorCode::kInvalidArgument, "a stop string is not UTF-8");
+    }
+  }
+  return {};
+}
+
+Status CheckRoom(size_t held, size_t prompt, size_t max_new, size_t limit) {
+  const bool fits = held <= limit && prompt <= limit - held && max_new <= limit - held - prompt;
+  if (fits) return {};
+  const std::string before =
+      held == 0 ? std::string() : std::to_string(held) + " tokens of context, ";
+  return Fail(ErrorCode::kContextOverflow,
+              before + std::to_string(prompt) + " prompt tokens and " + std::to_string(max_new) +
+                  " new ones exceed the context limit of " + std::to_string(limit) + " tokens",
+              "shorten the prompt or ask for fewer tokens");
+}
+
+}  // namespace
+
+std::string_view FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "";
+}
+
+Generation::Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> prompt,
+                       GenerationOptions options)
+    : sequence_(sequence),
+      prompt_(std::move(prompt)),
+      options_(std::move(options)),
+      sampler_(options_.sampling),
+      logits_(vocab) {
+  emitted_.reserve(std::min(options_.max_new, kReserveEmitted));
+  times_.created = Now();
+}
+
+Result<std::unique_ptr<Generation>> Generation::Create(Sequence& sequence, size_t vocab,
+                                                       std::vector<int32_t> prompt,
+                                                       GenerationOptions options,
+                                                       std::shared_ptr<const Tokenizer> tokenizer,
+                                                       std::unique_ptr<ChannelParser> channels) {
+  for (const Status& status :
+       {CheckPrompt(prompt, vocab), ValidateSampling(options.sampling),
+        CheckStops(options.stops, tokenizer != nullptr),
+        CheckRoom(sequence.length(), prompt.size(), options.max_new, options.context_limit)}) {
+    if (!status) return Fail(status.error());
+  }
+  std::unique_ptr<Generation> made(
+      new Generation(sequence, vocab, std::move(prompt), std::move(options)));
+  if (tokenizer) {
+    made->output_.emplace(std::move(tokenizer), std::move(channels), made->options_.stops);
+  }
+  return made;
+}
+
+ForwardItem Generation::NextItem(size_t max_tokens) {
+  ForwardItem item;
+  item.sequence = &sequence_;
+  item.wanted = LogitsWanted::kNone;
+  if (finished() || max_tokens == 0) return item;
+  if (ingested_ == 0) times_.prefill_started = Now();
+  if (!prefilling()) {
+    item.tokens = std::span(emitted_).last(1);
+    item.wanted = LogitsWanted::kLast;
+    item.logits = logits_;
+    return item;
+  }
+  const size_t left = prompt_.size() - ingested_;
+  in_flight_ = left;
+  if (left > max_tokens) {
+    const size_t position = sequence_.length();
+    const size_t end = (position + max_tokens) / kPrefillBlock * kPrefillBlock;
+    in_flight_ = end > position ? end - position : 0;
+  }
+  item.tokens = std::span(prompt_).subspan(ingested_, in_flight_);
+  if (in_flight_ == left) {
+    item.wanted = LogitsWanted::kLast;
+    item.logits = logits_;
+  }
+  return item;
+}
+
+Result<GenerationStep> Generation::Accept() {
+  if (finished()) {
+    GenerationStep step;
+    step.finish = finish_;
+    return step;
+  }
+  if (prefilling()) {
+    ingested_ += std::exchange(in_flight_, 0);
+    if (prefilling()) return GenerationStep{};
+    times_.prefill_done = Now();
+    if (options_.max_new == 0) {
+      GenerationStep step;
+      Finish(FinishReason::kLength, step);
+      return step;
+    }
+  } else {
+    pending_ = false;
+  }
+  return Select();
+}
+
+Result<GenerationStep> Generation::Select() {
+  Result<Picked> picked = sampler_.Pick(logits_, draws_, emitted_);
+  if (!picked) {
+    Error error = picked.error();
+    error.message += " (position " + std::to_string(sequence_.length()) + ")";
+    return Fail(std::move(error));
+  }
+  ++draws_;
+  GenerationStep step;
+  const auto& stops = options_.stop_ids;
+  if (std::find(stops.begin(), stops.end(), picked->id) != stops.end()) {
+    stop_id_ = picked->id;
+    Finish(FinishReason::kStop, step);
+  } else {
+    Emit(*picked, step);
+  }
+  return step;
+}
+
+void Generation::Emit(const Picked& picked, GenerationStep& step) {
+  if (emitted_.empty()) times_.first_token = Now();
+  emitted_.push_back(picked.id);
+  pending_ = true;
+  step.emitted = true;
+  step.id = picked.id;
+  step.probability = picked.probability;
+  const bool stopped = output_ && !output_->Push(picked.id, step.text);
+  if (output_) step.channel = output_->channel();
+  if (stopped) {
+    Finish(FinishReason::kStop, step);
+  } else if (emitted_.size() >= options_.max_new) {
+    Finish(FinishReason::kLength, step);
+  }
+}
+
+void Generation::Finish(FinishReason reason, GenerationStep& step) {
+  finish_ = reason;
+  times_.finished = Now();
+  if (output_) output_->Finish(step.text);
+  // The last characters may complete a stop string only now: a broken one became U+FFFD.
+  if (stop_string() && reason == FinishReason::kLength) finish_ = FinishReason::kStop;
+  step.finish = finish_;
+}
+
+GenerationStep Generation::Cancel() {
+  GenerationStep step;
+  if (!finished()) Finish(FinishReason::kCancelled, step);
+  step.finish = finish_;
+  return step;
+}
+
+std::optional<ForwardItem> Generation::NormaliseItem(LogitsWanted wanted) {
+  if (!pending_) return std::nullopt;
+  ForwardItem item;
+  item.sequence = &sequence_;
+  item.tokens = std::span(emitted_).last(1);
+  item.wanted = wanted == LogitsWanted::kNone ? LogitsWanted::kNone : LogitsWanted::kLast;
+  if (item.wanted != LogitsWanted::kNone) item.logits = logits_;
+  return item;
+}
+
+void Generation::AcceptNormalised() {
+  pending_ = false;
+}
+
+std::optional<size_t> Generation::stop_string() const {
+  return output_ ? output_->matched_stop() : std::nullopt;
+}
+
+std::vector<int32_t> Generation::ClosingIds() const {
+  return output_ ? output_->ClosingIds() : std::vector<int32_t>();
+}
+
+}  // namespace mk

@@ -1,0 +1,145 @@
+// Generation: one request over one sequence, as a state machine that a step scheduler drives.
+//
+//   while (!generation.finished()) {
+//     ForwardItem item = generation.NextItem(room);    // a piece of the prompt, or one token
+//     model.Forward(executor, {item});                 // together with other requests' items
+//     Result<GenerationStep> step = generation.Accept();  // at most one token more
+//   }
+//
+// A stop token is neither emitted nor ingested. Every emitted token is ingested, but the last one
+// only when the sequence is wanted: until NormaliseItem has been run, the sequence is one token
+// behind what was emitted.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/generate/text_output.h"
+#include "engine/model/model.h"
+#include "engine/sampling/sampler.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace mk {
+
+enum class FinishReason {
+  kNone,       // still running
+  kStop,       // a stop token or a stop string
+  kLength,     // max_new tokens emitted
+  kCancelled,  // Cancel was called
+};
+std::string_view FinishReasonName(FinishReason reason);  // "none", "stop", "length", "cancelled"
+
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 256;
+
+struct GenerationOptions {
+  SamplingOptions sampling;
+  size_t max_new = 256;            // tokens to emit at most; 0 = read the prompt only
+  size_t context_limit = 0;        // tokens that the sequence may hold
+  std::vector<int32_t> stop_ids;   // any of them ends the generation
+  std::vector<std::string> stops;  // stop strings, valid UTF-8; need a tokenizer
+};
+
+// What one Accept brought.
+struct GenerationStep {
+  bool emitted = false;  // a token was picked and emitted; the next three are its
+  int32_t id = 0;
+  float probability = 0.0f;            // see Picked
+  Channel channel = Channel::kAnswer;  // of its text
+  std::vector<TextPiece> text;         // text that may be shown now, in order; often empty
+  FinishReason finish = FinishReason::kNone;
+};
+
+struct GenerationTimes {
+  using Point = std::chrono::steady_clock::time_point;
+  Point created;
+  Point prefill_started;  // first NextItem
+  Point prefill_done;     // logits after the last prompt token
+  Point first_token;      // first token emitted
+  Point finished;
+};
+
+class Generation {
+ public:
+  // Makes a generation that continues `sequence` (which must outlive it and be used by nobody else)
+  // with `prompt`. `vocab`: length of a logits row. `tokenizer` may be null: no text is produced.
+  // `channels`: for chat turns, else null. Errors: kInvalidArgument (empty prompt, id out of range,
+  // bad options), kContextOverflow (the sequence, the prompt and max_new tokens do not fit).
+  static Result<std::unique_ptr<Generation>> Create(Sequence& sequence, size_t vocab,
+                                                    std::vector<int32_t> prompt,
+                                                    GenerationOptions options,
+                                                    std::shared_ptr<const Tokenizer> tokenizer,
+                                                    std::unique_ptr<ChannelParser> channels);
+
+  // The next tokens to ingest, at most `max_tokens`; only before finished(). Pieces of the prompt
+  // end at positions that are multiples of kPrefillBlock, except the last, so that the result does
+  // not depend on max_tokens. Empty tokens: no such piece fits into max_tokens (never the case from
+  // kPrefillBlock on). The spans in the item are the generation's and stay valid until Accept.
+  ForwardItem NextItem(size_t max_tokens);
+  // After Model::Forward has run the item of the last NextItem. Errors: kNumeric, with the
+  // position; the generation must then be dropped.
+  Result<GenerationStep> Accept();
+  // Ends the generation; `text` of the result is what was still held back. Not between NextItem and
+  // Accept. Does nothing once finished.
+  GenerationStep Cancel();
+
+  // The item that brings the sequence up to the last emitted token; its logits (when wanted) are
+  // those after that token. Nothing when it is there already. Run it, then call AcceptNormalised.
+  std::optional<ForwardItem> NormaliseItem(LogitsWanted wanted = LogitsWanted::kLast);
+  void AcceptNormalised();
+
+  bool finished() const { return finish_ != FinishReason::kNone; }
+  FinishReason finish_reason() const { return finish_; }
+  // The stop token that ended it, if one did; index of the stop string, if one did.
+  std::optional<int32_t> stop_id() const { return stop_id_; }
+  std::optional<size_t> stop_string() const;
+
+  bool prefilling() const { return ingested_ < prompt_.size(); }
+  size_t prompt_tokens() const { return prompt_.size(); }
+  size_t ingested_tokens() const { return ingested_; }  // of the prompt
+  std::span<const int32_t> prompt() const { return prompt_; }
+  std::span<const int32_t> emitted() const { return emitted_; }
+  // Selections made so far, for SamplingOptions::first_draw of the next turn.
+  uint64_t draws() const { return draws_; }
+  // Logits of the last forward that wanted any: [vocab].
+  std::span<const float> logits() const { return logits_; }
+  const GenerationOptions& options() const { return options_; }
+  const GenerationTimes& times() const { return times_; }
+  Sequence& sequence() { return sequence_; }
+  // For a chat turn: ids to ingest before the next message (see ChannelParser::ClosingIds).
+  std::vector<int32_t> ClosingIds() const;
+
+ private:
+  Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> prompt,
+             GenerationOptions options);
+
+  Result<GenerationStep> Select();
+  void Emit(const Picked& picked, GenerationStep& step);
+  void Finish(FinishReason reason, GenerationStep& step);
+
+  Sequence& sequence_;
+  std::vector<int32_t> prompt_;
+  GenerationOptions options_;
+  Sampler sampler_;
+  std::optional<TextOutput> output_;  // absent without a tokenizer
+  std::vector<float> logits_;         // [vocab]
+
+  size_t ingested_ = 0;   // tokens of the prompt that the sequence holds
+  size_t in_flight_ = 0;  // tokens of the prompt in the item that is being run
+  bool pending_ = false;  // the last emitted token is not ingested yet
+  std::vector<int32_t> emitted_;
+  uint64_t draws_ = 0;
+  FinishReason finish_ = FinishReason::kNone;
+  std::optional<int32_t> stop_id_;
+  GenerationTimes times_;
+};
+
+}  // namespace mk
