@@ -239,8 +239,9 @@ def bench(trainer: Trainer, steps: int) -> dict[str, Any]:
     rates = sorted(r["tokens"] / r["seconds"] for r in rows)
     return {
         "steps": steps, "tok_s_median": rates[len(rates) // 2],
-        "tok_s_p10": rates[len(rates) // 10], "tok_s_p90": rates[(9 * len(rates)) // 10], "rss_mb": watchdog.resident_bytes() / 1e6,
-        "loss": rows[-1]["loss"], "parameters": sum(p.numel() for p in trainer.params),
+        "tok_s_p10": rates[len(rates) // 10], "tok_s_p90": rates[(9 * len(rates)) // 10],
+        "rss_mb": watchdog.resident_bytes() / 1e6, "loss": rows[-1]["loss"],
+        "parameters": sum(p.numel() for p in trainer.params),
     }
 
 

@@ -35,7 +35,7 @@ _NAMED = re.compile(r"\b(?:named|called) ([A-Z][a-z]+)\b")
 _WORD = re.compile(r"[A-Za-z']+")
 _CAPITALISED = re.compile(r"\b[A-Z][a-z]+\b")
 # A paragraph that begins so refers back: no new story starts here.
-_CONTINUES = tuple("They He She It The His Her Then But So And".split()) + ('"',)
+_CONTINUES = re.compile(r'(?:They|He|She|It|The|His|Her|Then|But|So|And)\b|"')
 _NOT_NAMES = frozenset("Mrs Mr Miss Mom Mommy Mum Mummy Dad Daddy Mama Papa Granny Grandma Big "
                        "Little Blue Red Will The God Santa Aunt Uncle".split())
 
@@ -99,7 +99,7 @@ def part_merged(story: str, names: set[str], size: int = 250, mentions: int = 3)
         big_enough = min(len(left), len(right)) >= size
         if not big_enough or min(len(before), len(after)) < mentions:
             continue
-        opens = not paragraphs[cut].startswith(_CONTINUES)
+        opens = not _CONTINUES.match(paragraphs[cut])
         if not set(before) & set(after) and found[cut] and opens:
             return [left, *part_merged(right, names, size, mentions)]
     return [story]
