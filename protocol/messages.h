@@ -12,8 +12,8 @@
 // Requests are strict: an unknown op, an unknown, doubled or missing field and a value out of range
 // are errors that name it; only hello ignores fields that it does not know, so that versions can
 // tell each other apart. Replies are lenient about fields that a newer daemon may add. The fields'
-// names, ranges and meaning on the wire are declared once, in protocol/fields.h, in the order of
-// the members here.
+// names, ranges and meaning on the wire are declared once, in request_fields.h and reply_fields.h,
+// in the order of the members here.
 //
 // A member that is a std::optional may be left out; any other member of args that may be left out
 // has its default here. Paths are absolute.

@@ -56,4 +56,16 @@ size_t FindInvalidUtf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+std::string ReplaceInvalidUtf8(std::string_view text) {
+  std::string clean;
+  clean.reserve(text.size());
+  while (true) {
+    const size_t bad = FindInvalidUtf8(text);
+    clean += text.substr(0, bad);
+    if (bad == std::string_view::npos) return clean;
+    clean += "\xEF\xBF\xBD";
+    text.remove_prefix(bad + 1);
+  }
+}
+
 }  // namespace mk::protocol

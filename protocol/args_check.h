@@ -1,0 +1,17 @@
+// What the fields of a request must satisfy together. Errors: kBadRequest.
+
+#pragma once
+
+#include "protocol/error.h"
+#include "protocol/messages.h"
+
+namespace mk::protocol {
+
+Status CheckArgs(const RunArgs& args);
+Status CheckArgs(const TokenizeArgs& args);
+template <typename T>
+Status CheckArgs(const T&) {
+  return {};
+}
+
+}  // namespace mk::protocol

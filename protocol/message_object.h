@@ -1,0 +1,18 @@
+// One message as an msgpack object, after Scan() has passed its bytes.
+
+#pragma once
+
+#include <msgpack.hpp>
+#include <string_view>
+
+#include "protocol/error.h"
+
+namespace mk::protocol {
+
+// The object points into `bytes` for its text and binaries. The top is a map. Errors: kBadRequest.
+Result<msgpack::object_handle> UnpackMessage(std::string_view bytes);
+
+// Value of a key of a map; null when it is missing.
+const msgpack::object* FindKey(const msgpack::object& map, std::string_view key);
+
+}  // namespace mk::protocol

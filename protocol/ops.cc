@@ -1,0 +1,99 @@
+#include <array>
+#include <type_traits>
+
+#include "protocol/field_check.h"
+#include "protocol/messages.h"
+#include "protocol/request_fields.h"
+
+namespace mk::protocol {
+namespace {
+
+constexpr std::array kOps = {
+    OpInfo{Op::kHello, "hello", true, false, "agree on a protocol version"},
+    OpInfo{Op::kPing, "ping", true, false, "is the daemon there"},
+    OpInfo{Op::kStatus, "status", true, false, "what the daemon does and holds"},
+    OpInfo{Op::kModels, "models", false, false, "the models that can be found by name"},
+    OpInfo{Op::kLoad, "load", false, true, "load a model and keep it warm"},
+    OpInfo{Op::kUnload, "unload", true, false, "give back a model's memory"},
+    OpInfo{Op::kRun, "run", false, true, "read a prompt and generate"},
+    OpInfo{Op::kCancel, "cancel", true, false, "end a request of this connection"},
+    OpInfo{Op::kAck, "ack", true, false, "what has been shown; a sign of life"},
+    OpInfo{Op::kStop, "stop", true, false, "end the daemon"},
+    OpInfo{Op::kTokenize, "tokenize", false, false, "text to token ids"},
+    OpInfo{Op::kDetokenize, "detokenize", false, false, "token ids to text"},
+    OpInfo{Op::kVerify, "verify", false, true, "read every byte of a model file and check it"},
+    OpInfo{Op::kBuild, "build", false, true, "make a model file of random weights"},
+};
+
+constexpr bool InOrder() {
+  for (size_t i = 0; i < kOps.size(); ++i) {
+    if (static_cast<size_t>(kOps[i].op) != i) return false;
+  }
+  return kOps.size() == std::variant_size_v<Args>;
+}
+static_assert(InOrder(), "the table follows the enum, and the enum the variant");
+
+template <typename T>
+std::string TypeText(const Rule& rule) {
+  if constexpr (std::is_same_v<T, bool>) return "bool";
+  if constexpr (std::is_same_v<T, double>) return "number";
+  if constexpr (std::is_same_v<T, std::string>) return rule.binary ? "bytes" : "text";
+  if constexpr (std::is_unsigned_v<T>) return "uint";
+  return "int";
+}
+template <typename T>
+struct TypeOfMember {
+  static std::string Text(const Rule& rule) { return TypeText<T>(rule); }
+};
+template <typename T>
+struct TypeOfMember<std::optional<T>> : TypeOfMember<T> {};
+template <typename T>
+struct TypeOfMember<std::vector<T>> {
+  static std::string Text(const Rule& rule) { return "list of " + TypeText<T>(rule); }
+};
+
+template <typename Struct>
+void AddFields(std::vector<FieldInfo>& fields);
+
+template <typename S, typename M>
+void AddField(std::vector<FieldInfo>& fields, const Field<S, M>& field) {
+  fields.push_back({std::string(field.name), TypeOfMember<M>::Text(field.rule), field.required,
+                    RangeText(field.rule), std::string(field.doc)});
+}
+template <typename S, typename M>
+void AddField(std::vector<FieldInfo>& fields, const Inlined<S, M>&) {
+  AddFields<M>(fields);
+}
+template <typename Struct>
+void AddFields(std::vector<FieldInfo>& fields) {
+  ForEachField<Struct>([&](const auto& field) { AddField(fields, field); });
+}
+
+template <size_t kIndex = 0>
+void AddFieldsOf(Op op, std::vector<FieldInfo>& fields) {
+  if constexpr (kIndex < std::variant_size_v<Args>) {
+    if (static_cast<size_t>(op) != kIndex) return AddFieldsOf<kIndex + 1>(op, fields);
+    AddFields<std::variant_alternative_t<kIndex, Args>>(fields);
+  }
+}
+
+}  // namespace
+
+const OpInfo& InfoOf(Op op) {
+  return kOps[static_cast<size_t>(op)];
+}
+
+std::optional<Op> OpFromName(std::string_view name) {
+  for (const OpInfo& info : kOps) {
+    if (info.name == name) return info.op;
+  }
+  return std::nullopt;
+}
+
+std::vector<FieldInfo> FieldsOf(Op op) {
+  std::vector<FieldInfo> fields;
+  AddFieldsOf(op, fields);
+  return fields;
+}
+
+}  // namespace mk::protocol

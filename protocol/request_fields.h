@@ -1,0 +1,180 @@
+// The fields of every request: name on the wire, presence, range, meaning.
+
+#pragma once
+
+#include "protocol/field.h"
+#include "protocol/messages.h"
+
+namespace mk::protocol {
+
+inline constexpr size_t kMaxPathBytes = 4096;
+inline constexpr double kMaxTokens = 1 << 20;
+inline constexpr double kMaxTokenId = (1u << 31) - 1.0;
+inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
+
+inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
+inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
+inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft");
+inline constexpr Rule kIdsRule =
+    Rule{}.Range(0, kMaxTokenId).Items(static_cast<size_t>(kMaxTokens));
+
+template <>
+struct Schema<HelloArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("protocol_min", &HelloArgs::protocol_min, "lowest protocol version spoken"),
+      Required("protocol_max", &HelloArgs::protocol_max, "highest protocol version spoken"),
+      Required("build_id", &HelloArgs::build_id, "version and source state of the client",
+               Rule{}.Bytes(128).Form(TextForm::kLine)),
+      Optional("client", &HelloArgs::client, "name of the program, for status",
+               Rule{}.Bytes(128).Form(TextForm::kLine)),
+      Optional("pid", &HelloArgs::pid, "process id of the client"));
+};
+
+template <>
+struct Schema<PingArgs> {
+  static constexpr auto fields = std::make_tuple();
+};
+template <>
+struct Schema<StatusArgs> {
+  static constexpr auto fields = std::make_tuple();
+};
+template <>
+struct Schema<ModelsArgs> {
+  static constexpr auto fields = std::make_tuple();
+};
+
+template <>
+struct Schema<ModelSelector> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("model", &ModelSelector::model, "path, alias or name; empty: the default model",
+               kModelRule),
+      Optional("vocab", &ModelSelector::vocab,
+               "vocabulary JSON; empty: the one that stands beside the model", kPathRule),
+      Optional("rank_file", &ModelSelector::rank_file,
+               "tiktoken ranks; empty: the ones that stand beside the model", kPathRule));
+};
+
+template <>
+struct Schema<LoadArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&LoadArgs::model),
+      Optional("keep_alive_ms", &LoadArgs::keep_alive_ms,
+               "unload after so long without use; -1: never", Rule{}.Range(-1, 1e15)));
+};
+
+template <>
+struct Schema<UnloadArgs> {
+  static constexpr auto fields = std::make_tuple(Optional(
+      "model", &UnloadArgs::model, "path, alias or name; empty: every unused model", kModelRule));
+};
+
+template <>
+struct Schema<RunArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&RunArgs::model),
+      Optional("prompt", &RunArgs::prompt, "text to continue or to answer; this or ids",
+               Rule{}.NotEmpty()),
+      Optional("ids", &RunArgs::ids, "token ids to continue, taken as they are; this or prompt",
+               kIdsRule),
+      Optional("raw", &RunArgs::raw, "continue the prompt instead of answering it as a chat turn"),
+      Optional("system", &RunArgs::system, "system message of the chat turn"),
+      Optional("thinking", &RunArgs::thinking, "let the model think before it answers"),
+      Optional("dialect", &RunArgs::dialect, "chat template; empty: the vocabulary's",
+               kDialectRule),
+      Optional("max_new", &RunArgs::max_new, "tokens to generate at most; 0: only read the prompt",
+               Rule{}.Range(0, kMaxTokens)),
+      Optional("temperature", &RunArgs::temperature, "0: always the likeliest token",
+               Rule{}.Range(0, 100)),
+      Optional("top_p", &RunArgs::top_p,
+               "sample from the likeliest tokens of this total probability", Rule{}.Above(0, 1)),
+      Optional("top_k", &RunArgs::top_k, "sample from so many likeliest tokens; 0: all",
+               Rule{}.Range(0, kMaxTokens)),
+      Optional("min_p", &RunArgs::min_p,
+               "leave out tokens less likely than this part of the likeliest; 0: none",
+               Rule{}.Range(0, 1)),
+      Optional("seed", &RunArgs::seed, "seed of sampling; none: chosen by the daemon and told"),
+      Optional("precision", &RunArgs::precision, "arithmetic", Rule{}.OneOf("exact")),
+      Optional("chunked_prefill", &RunArgs::chunked_prefill,
+               "read the prompt in blocks of 64 tokens; false: token by token"),
+      Optional("stop", &RunArgs::stop, "texts that end the answer",
+               Rule{}.NotEmpty().Bytes(1024).Items(16)),
+      Optional("timeout_ms", &RunArgs::timeout_ms, "give up after so long; 0: never",
+               Rule{}.Range(0, kMaxTimeoutMs)),
+      Optional("logprobs", &RunArgs::logprobs, "send the log probability of every token"),
+      Optional("want_logits", &RunArgs::want_logits,
+               "send a row of logits after the prompt and after every token"),
+      Optional("want_hidden", &RunArgs::want_hidden,
+               "send the hidden state after every layer, for every token"),
+      Optional("want_routes", &RunArgs::want_routes,
+               "send the experts that every layer picked, for every token"),
+      Optional("stats", &RunArgs::stats, "send percentiles of the time per token"),
+      Optional("window", &RunArgs::window, "replies that may be unacknowledged",
+               Rule{}.Range(1, kMaxWindow)));
+};
+
+template <>
+struct Schema<CancelArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("request", &CancelArgs::request, "id of the request of this connection to end"));
+};
+
+template <>
+struct Schema<AckArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("request", &AckArgs::request, "id of the request"),
+      Required("seq", &AckArgs::seq, "everything up to and including this reply has been shown"));
+};
+
+template <>
+struct Schema<StopArgs> {
+  static constexpr auto fields = std::make_tuple(Optional("grace_ms", &StopArgs::grace_ms,
+                                                          "running requests may finish for so long",
+                                                          Rule{}.Range(0, kMaxTimeoutMs)));
+};
+
+template <>
+struct Schema<TokenizeArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&TokenizeArgs::model), Required("text", &TokenizeArgs::text, "text to split"),
+      Optional("chat", &TokenizeArgs::chat, "as the user's message of a chat turn"),
+      Optional("plain", &TokenizeArgs::plain, "without the id that begins a text"),
+      Optional("system", &TokenizeArgs::system, "system message of the chat turn"),
+      Optional("thinking", &TokenizeArgs::thinking, "with a think channel"),
+      Optional("dialect", &TokenizeArgs::dialect, "chat template; empty: the vocabulary's",
+               kDialectRule));
+};
+
+template <>
+struct Schema<DetokenizeArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Inline(&DetokenizeArgs::model),
+                      Required("ids", &DetokenizeArgs::ids, "token ids to spell", kIdsRule));
+};
+
+template <>
+struct Schema<VerifyArgs> {
+  static constexpr auto fields = std::make_tuple(Optional(
+      "model", &VerifyArgs::model, "path, alias or name; empty: the default model", kModelRule));
+};
+
+template <>
+struct Schema<BuildArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("arch", &BuildArgs::arch, "architecture",
+               Rule{}.NotEmpty().Bytes(64).Form(TextForm::kLine)),
+      Optional("preset", &BuildArgs::preset, "size: tiny, nano, micro",
+               Rule{}.NotEmpty().Bytes(64).Form(TextForm::kLine)),
+      Required("out", &BuildArgs::out, "path of the file to make",
+               Rule{}.NotEmpty().Bytes(kMaxPathBytes).Form(TextForm::kPath)),
+      Optional("seed", &BuildArgs::seed, "seed of the values"),
+      Optional("set", &BuildArgs::set, "key=value: another dimension or gain than the preset's",
+               Rule{}.NotEmpty().Bytes(1024).Items(256)),
+      Optional("expert_align", &BuildArgs::expert_align, "alignment of expert matrices in bytes",
+               Rule{}.OneOf("auto|64|4096")),
+      Optional("threads", &BuildArgs::threads, "threads to use; 0: the daemon's setting",
+               Rule{}.Range(0, 1024)),
+      Optional("dry_run", &BuildArgs::dry_run, "tell the sizes, write nothing"),
+      Optional("force", &BuildArgs::force, "replace a file that exists"));
+};
+
+}  // namespace mk::protocol

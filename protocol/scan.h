@@ -1,0 +1,19 @@
+// First look at a message: walks the raw msgpack bytes and refuses what breaks a limit, without
+// allocating anything whose size the message claims.
+
+#pragma once
+
+#include <string_view>
+
+#include "protocol/error.h"
+#include "protocol/limits.h"
+
+namespace mk::protocol {
+
+// Passes exactly one msgpack value that fills `bytes`, within `limits`: size, depth, entries of
+// maps, items of arrays, lengths of text and binaries, values in total; text well-formed UTF-8; map
+// keys text; no extension types. Errors: kBadRequest, naming the limit or the field ("args.prompt")
+// and, for ill-formed text, the byte offset in it (details: field, byte_offset).
+Status Scan(std::string_view bytes, const Limits& limits = kLimits);
+
+}  // namespace mk::protocol
