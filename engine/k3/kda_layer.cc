@@ -1,0 +1,147 @@
+#include "engine/k3/kda_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/kernels/activations.h"
+#include "engine/kernels/causal_conv.h"
+#include "engine/kernels/delta_rule.h"
+#include "engine/kernels/matmul.h"
+#include "engine/kernels/vector_ops.h"
+
+namespace mk::k3 {
+namespace {
+
+// One head of one item, with everything that its tasks read and write.
+struct Head {
+  const K3Shape& shape;
+  const KdaWeights& weights;
+  const KdaScratch& scratch;
+  const BatchItem& item;
+  size_t layer;  // among KDA layers
+  size_t head;
+
+  size_t channel() const { return head * shape.kda_dim; }
+  float* input(size_t token) const {
+    return scratch.input + (item.first_row + token) * shape.kda_input_rows();
+  }
+  // Part 0, 1, 2 = q, k, v of a token.
+  std::span<float> conv(size_t token, size_t part) const {
+    float* row = scratch.conv + (item.first_row + token) * 3 * shape.kda_width;
+    return {row + part * shape.kda_width + channel(), shape.kda_dim};
+  }
+  std::span<float> decay(size_t token) const {
+    return {scratch.decay + (item.first_row + token) * shape.kda_width + channel(), shape.kda_dim};
+  }
+  std::span<float> output(size_t token) const {
+    return {scratch.output + (item.first_row + token) * shape.kda_width + channel(), shape.kda_dim};
+  }
+};
+
+// Convolutions, unit queries and keys, decays e^g, and write strengths into `beta` [tokens].
+void PrepareHead(const Head& h, std::span<float> beta) {
+  const K3Shape& shape = h.shape;
+  const size_t p = shape.kda_width;
+  const size_t begin = h.channel();
+  for (size_t part = 0; part < 3; ++part) {
+    const CausalConv conv{p, shape.conv_taps, h.weights.conv + part * shape.conv_taps * p};
+    float* out = h.scratch.conv + h.item.first_row * 3 * p + part * p;
+    CausalConvSilu(conv, begin, begin + shape.kda_dim, h.input(0) + part * p,
+                   shape.kda_input_rows(), h.item.tokens,
+                   h.item.sequence->ConvHistory(h.layer, part), out, 3 * p);
+  }
+  const float query_scale = 1.0f / std::sqrt(static_cast<float>(shape.kda_dim));
+  const Vector bias = h.weights.decay_bias.subspan(begin, shape.kda_dim);
+  const Vector rate = h.weights.decay_rate.subspan(begin, shape.kda_dim);
+  const size_t beta_column = 4 * p + shape.decay_rank + h.head;
+  for (size_t t = 0; t < h.item.tokens; ++t) {
+    L2Normalize(h.conv(t, 0), shape.kda_norm, query_scale, h.conv(t, 0));
+    L2Normalize(h.conv(t, 1), shape.kda_norm, 1.0f, h.conv(t, 1));
+    DecayGate(h.decay(t), bias, rate, shape.decay_floor, h.decay(t));
+    Exp(h.decay(t), h.decay(t));
+    beta[t] = h.input(t)[beta_column];
+  }
+  Sigmoid(beta, beta);
+}
+
+// The recurrence: blocks of 64 tokens at multiples of 64 as chunks when allowed, everything else
+// token by token, so that where a prompt is cut does not matter.
+void RunHead(const Head& h, std::span<const float> beta, std::span<float> chunk_scratch) {
+  static_assert(kPrefillBlock == kDeltaRuleChunk);
+  const K3Shape& shape = h.shape;
+  float* state = h.item.sequence->Matrix(h.layer, h.head);
+  const bool chunked = h.item.sequence->options().chunked_prefill;
+  size_t t = 0;
+  while (t < h.item.tokens) {
+    DeltaRuleInput in;
+    in.dim = shape.kda_dim;
+    in.q = h.conv(t, 0).data();
+    in.k = h.conv(t, 1).data();
+    in.v = h.conv(t, 2).data();
+    in.ld = 3 * shape.kda_width;
+    in.decay = h.decay(t).data();
+    in.ld_decay = shape.kda_width;
+    in.beta = beta.data() + t;
+    const size_t in_block = (h.item.position + t) % kPrefillBlock;
+    const size_t left = h.item.tokens - t;
+    float* out = h.output(t).data();
+    if (chunked && in_block == 0 && left >= kPrefillBlock) {
+      DeltaRuleChunk(in, state, out, shape.kda_width, chunk_scratch);
+      t += kPrefillBlock;
+    } else {
+      const size_t steps = std::min(left, kPrefillBlock - in_block);
+      DeltaRuleSteps(in, steps, state, out, shape.kda_width);
+      t += steps;
+    }
+  }
+}
+
+// Norm, then output gate.
+void FinishHead(const Head& h) {
+  const size_t gate_column = 3 * h.shape.kda_width + h.channel();
+  for (size_t t = 0; t < h.item.tokens; ++t) {
+    const std::span<float> o = h.output(t);
+    RmsNorm(o, h.weights.norm, h.shape.epsilon, o);
+    SigmoidGate({h.input(t) + gate_column, h.shape.kda_dim}, o, o);
+  }
+}
+
+}  // namespace
+
+KdaScratch::KdaScratch(const K3Shape& shape, const Batch& batch) {
+  const size_t p = shape.kda_width;
+  input = batch.scratch.Allocate<float>(batch.rows * shape.kda_input_rows()).data();
+  decay = batch.scratch.Allocate<float>(batch.rows * p).data();
+  conv = batch.scratch.Allocate<float>(batch.rows * 3 * p).data();
+  output = batch.scratch.Allocate<float>(batch.rows * p).data();
+  worker_floats = (DeltaRuleScratch(shape.kda_dim) + batch.rows + 15) / 16 * 16;
+  worker = batch.scratch.Allocate<float>(batch.pool.size() * worker_floats);
+}
+
+Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index, const Batch& batch,
+                  const KdaScratch& scratch, const float* x, float* y) {
+  const size_t p = shape.kda_width;
+  const size_t ld = shape.kda_input_rows();
+  const MatMulJob input{weights.input, x, shape.hidden, scratch.input, ld, batch.rows};
+  if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
+  const MatMulJob decay{weights.decay, scratch.input + 4 * p, ld, scratch.decay, p, batch.rows};
+  if (Status done = ParallelMatMul(batch.pool, {&decay, 1}); !done) return done;
+
+  const size_t heads = shape.kda_heads;
+  const size_t chunk_floats = DeltaRuleScratch(shape.kda_dim);
+  Status done = batch.pool.ParallelFor(batch.items.size() * heads, [&](size_t task, size_t worker) {
+    const Head head{shape, weights, scratch, batch.items[task / heads], index, task % heads};
+    const std::span<float> own =
+        scratch.worker.subspan(worker * scratch.worker_floats, scratch.worker_floats);
+    const std::span<float> beta = own.subspan(chunk_floats, head.item.tokens);
+    PrepareHead(head, beta);
+    RunHead(head, beta, own.first(chunk_floats));
+    FinishHead(head);
+  });
+  if (!done) return done;
+
+  const MatMulJob output{weights.output, scratch.output, p, y, shape.hidden, batch.rows};
+  return ParallelMatMul(batch.pool, {&output, 1});
+}
+
+}  // namespace mk::k3

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "engine/k3/feed_forward.h"
+#include "engine/k3/router.h"
+#include "engine/kernels/activations.h"
+#include "engine/kernels/matmul.h"
+#include "engine/kernels/vector_ops.h"
+
+namespace mk::k3 {
+namespace {
+
+// Gives the experts of a layer back when the layer is done with them.
+class Lease {
+ public:
+  Lease(ExpertStore& store, size_t layer, std::span<const uint32_t> experts)
+      : store_(store), layer_(layer), experts_(experts) {}
+  ~Lease() { store_.Release(layer_, experts_); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+ private:
+  ExpertStore& store_;
+  size_t layer_;
+  std::span<const uint32_t> experts_;
+};
+
+// Picks and weights of every row, and the shared experts' activations.
+Status RouteRows(const K3Shape& shape, const MoeWeights& weights, size_t layer, const Batch& batch,
+                 const MoeScratch& s) {
+  const size_t k = shape.top_k;
+  const size_t inner = shape.shared_inner;
+  std::atomic<bool> finite{true};
+  Status done = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      float* in = s.input + row * shape.moe_input_rows();
+      if (!Route({in, shape.experts}, weights.bias, shape.routed_scale, s.picks.subspan(row * k, k),
+                 s.weights.subspan(row * k, k))) {
+        finite.store(false, std::memory_order_relaxed);
+      }
+      const float* gate = in + shape.experts + shape.routed_width;
+      Situ({gate, inner}, {gate + inner, inner}, shape.situ, {s.shared_inner + row * inner, inner});
+    }
+  });
+  if (!done) return done;
+  if (!finite.load()) {
+    return Fail(ErrorCode::kNumeric, "non-finite router logits, layer " + std::to_string(layer),
+                "the weights of the model or the state of the sequence are damaged");
+  }
+  return {};
+}
+
+void ReportPicks(const K3Shape& shape, size_t layer, const Batch& batch, const MoeScratch& s) {
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const BatchItem& item = batch.items[i];
+    for (size_t t = 0; t < item.tokens; ++t) {
+      const size_t at = (item.first_row + t) * shape.top_k;
+      batch.observer->OnRouter(i, item.position + t, layer, s.picks.subspan(at, shape.top_k),
+                               s.weights.subspan(at, shape.top_k));
+    }
+  }
+}
+
+// Sorts the picks of all rows by expert (counting sort, rows ascending). Returns the experts in
+// use.
+std::span<const uint32_t> GroupByExpert(const K3Shape& shape, const MoeScratch& s) {
+  std::fill(s.first.begin(), s.first.end(), 0);
+  for (const int32_t expert : s.picks) ++s.first[static_cast<size_t>(expert) + 1];
+  size_t active = 0;
+  for (size_t e = 0; e < shape.experts; ++e) {
+    if (s.first[e + 1] > 0) s.active[active++] = static_cast<uint32_t>(e);
+    s.first[e + 1] += s.first[e];
+  }
+  // first[e] walks to the end of its expert, which is where the next one begins ...
+  for (size_t i = 0; i < s.picks.size(); ++i) {
+    s.slots[i] = s.first[static_cast<size_t>(s.picks[i])]++;
+  }
+  // ... so one shift restores it.
+  for (size_t e = shape.experts; e > 0; --e) s.first[e] = s.first[e - 1];
+  s.first[0] = 0;
+  return s.active.first(active);
+}
+
+// h of every pick, copied to the pick's slot.
+Status Gather(const K3Shape& shape, const Batch& batch, const MoeScratch& s) {
+  const size_t m = shape.routed_width;
+  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const float* latent = s.input + row * shape.moe_input_rows() + shape.experts;
+      for (size_t i = row * shape.top_k; i < (row + 1) * shape.top_k; ++i) {
+        std::copy_n(latent, m, s.latent + s.slots[i] * m);
+      }
+    }
+  });
+}
+
+// W2 situ(W1 h, W3 h) of every slot.
+Status RunExperts(const K3Shape& shape, std::span<const uint32_t> active, const Batch& batch,
+                  const MoeScratch& s) {
+  const size_t m = shape.routed_width;
+  const size_t inner = shape.expert_inner;
+  const auto slot_count = [&](uint32_t e) -> size_t { return s.first[e + 1] - s.first[e]; };
+  size_t n = 0;
+  for (size_t a = 0; a < active.size(); ++a) {
+    const size_t first = s.first[active[a]];
+    const float* x = s.latent + first * m;
+    const size_t count = slot_count(active[a]);
+    s.jobs[n++] = {s.experts[a].gate, x, m, s.gate + first * inner, inner, count};
+    s.jobs[n++] = {s.experts[a].up, x, m, s.up + first * inner, inner, count};
+  }
+  if (Status done = ParallelExpertMatMul(batch.pool, s.jobs.first(n)); !done) return done;
+  Status activated = ForRows(batch.pool, s.picks.size(), [&](size_t begin, size_t end) {
+    const size_t floats = (end - begin) * inner;
+    float* gate = s.gate + begin * inner;
+    Situ({gate, floats}, {s.up + begin * inner, floats}, shape.situ, {gate, floats});
+  });
+  if (!activated) return activated;
+  n = 0;
+  for (size_t a = 0; a < active.size(); ++a) {
+    const size_t first = s.first[active[a]];
+    s.jobs[n++] = {s.experts[a].down,    s.gate + first * inner, inner, s.output + first * m, m,
+                   slot_count(active[a])};
+  }
+  return ParallelExpertMatMul(batch.pool, s.jobs.first(n));
+}
+
+// Weighted sum of a row's experts in the order of its picks, normalised.
+Status Combine(const K3Shape& shape, const MoeWeights& weights, const Batch& batch,
+               const MoeScratch& s) {
+  const size_t m = shape.routed_width;
+  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const std::span<float> sum(s.mixed + row * m, m);
+      for (size_t j = 0; j < shape.top_k; ++j) {
+        const size_t i = row * shape.top_k + j;
+        const std::span<const float> part(s.output + s.slots[i] * m, m);
+        if (j == 0) {
+          Scale(s.weights[i], part, sum);
+        } else {
+          Axpy(s.weights[i], part, sum);
+        }
+      }
+      RmsNorm(sum, weights.routed_norm, shape.epsilon, sum);
+    }
+  });
+}
+
+}  // namespace
+
+MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
+  ScratchArena& arena = batch.scratch;
+  const size_t slots_count = batch.rows * shape.top_k;
+  input = arena.Allocate<float>(batch.rows * shape.moe_input_rows()).data();
+  shared_inner = arena.Allocate<float>(batch.rows * shape.shared_inner).data();
+  shared = arena.Allocate<float>(batch.rows * shape.hidden).data();
+  mixed = arena.Allocate<float>(batch.rows * shape.routed_width).data();
+  picks = arena.Allocate<int32_t>(slots_count);
+  weights = arena.Allocate<float>(slots_count);
+  slots = arena.Allocate<uint32_t>(slots_count);
+  first = arena.Allocate<uint32_t>(shape.experts + 1);
+  active = arena.Allocate<uint32_t>(shape.experts);
+  experts = arena.Allocate<ExpertWeights>(shape.experts);
+  jobs = arena.Allocate<ExpertJob>(2 * shape.experts);
+  latent = arena.Allocate<float>(slots_count * shape.routed_width).data();
+  gate = arena.Allocate<float>(slots_count * shape.expert_inner).data();
+  up = arena.Allocate<float>(slots_count * shape.expert_inner).data();
+  output = arena.Allocate<float>(slots_count * shape.routed_width).data();
+}
+
+Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
+                  const Batch& batch, const MoeScratch& s, const float* x, float* y) {
+  const size_t d = shape.hidden;
+  const MatMulJob input{weights.input, x, d, s.input, shape.moe_input_rows(), batch.rows};
+  if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
+  if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
+  if (batch.observer != nullptr) ReportPicks(shape, layer, batch, s);
+
+  const std::span<const uint32_t> active = GroupByExpert(shape, s);
+  store.Prefetch(layer, active);
+  if (Status done = Gather(shape, batch, s); !done) return done;
+  if (Status held = store.Acquire(layer, active, s.experts.first(active.size())); !held) {
+    return held;
+  }
+  {
+    const Lease lease(store, layer, active);
+    if (Status done = RunExperts(shape, active, batch, s); !done) return done;
+  }
+  if (Status done = Combine(shape, weights, batch, s); !done) return done;
+
+  const MatMulJob outputs[] = {
+      {weights.routed_up, s.mixed, shape.routed_width, y, d, batch.rows},
+      {weights.shared_down, s.shared_inner, shape.shared_inner, s.shared, d, batch.rows}};
+  if (Status done = ParallelMatMul(batch.pool, outputs); !done) return done;
+  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+    const std::span<float> sum(y + begin * d, (end - begin) * d);
+    Add(sum, {s.shared + begin * d, (end - begin) * d}, sum);
+  });
+}
+
+}  // namespace mk::k3

@@ -1,0 +1,46 @@
+// ResidentExperts: all routed experts in anonymous memory, one arena per layer, in file layout.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/format/mkim_file.h"
+#include "engine/k3/expert_store.h"
+#include "engine/k3/load_progress.h"
+#include "engine/k3/shape.h"
+#include "engine/parallel/page_buffer.h"
+#include "engine/parallel/thread_pool.h"
+
+namespace mk::k3 {
+
+class ResidentExperts final : public ExpertStore {
+ public:
+  // Bytes that Load will hold. kUnsupported or kCorrupt when an expert cannot be served.
+  static Result<uint64_t> Measure(const MkimFile& file, const K3Shape& shape);
+
+  // Reads every expert. `codebook` is that of the file (VQ1), and must outlive the store.
+  static Result<std::unique_ptr<ResidentExperts>> Load(const MkimFile& file, const K3Shape& shape,
+                                                       const float* codebook, ThreadPool& pool,
+                                                       LoadProgress& progress);
+
+  Status Acquire(size_t layer, std::span<const uint32_t> experts,
+                 std::span<ExpertWeights> out) override;
+  void Release(size_t /*layer*/, std::span<const uint32_t> /*experts*/) override {}
+  uint64_t resident_bytes() const override;
+
+ private:
+  struct Layer {
+    PageBuffer arena;
+    std::vector<ExpertWeights> experts;  // [E], empty for a dense layer
+  };
+
+  ResidentExperts() = default;
+
+  std::vector<Layer> layers_;
+};
+
+}  // namespace mk::k3

@@ -1,0 +1,80 @@
+// K3Sequence: the state of one timeline.
+//
+// Per KDA layer, fixed size: the last taps-1 inputs of the three short convolutions and one D x D
+// matrix per head. Per MLA layer, one row per position: the latent and the shared key, or
+// (expanded) the keys and values of every head. Rows live in pages of 64 positions that hold all
+// MLA layers; full pages are never written again and are shared by clones.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/k3/shape.h"
+#include "engine/model/model.h"
+#include "engine/parallel/page_buffer.h"
+
+namespace mk::k3 {
+
+// Positions of a page.
+inline constexpr size_t kPageTokens = 64;
+
+class K3Sequence final : public Sequence {
+ public:
+  // `owner` tells the sequences of one model from those of another. kOutOfMemory.
+  static Result<std::unique_ptr<K3Sequence>> Create(const void* owner,
+                                                    std::shared_ptr<const K3Shape> shape,
+                                                    const SequenceOptions& options);
+
+  size_t length() const override { return length_; }
+  size_t state_bytes() const override;
+  Result<std::unique_ptr<Sequence>> Clone() const override;
+
+  const void* owner() const { return owner_; }
+  const SequenceOptions& options() const { return options_; }
+  // Left half-way by a failed forward; nothing can be done with it any more.
+  bool broken() const { return broken_; }
+  void MarkBroken() { broken_ = true; }
+
+  // Makes room for the next `tokens` positions; changes nothing that can be observed.
+  Status Reserve(size_t tokens);
+  // Counts the tokens of a finished forward.
+  void Advance(size_t tokens) { length_ += tokens; }
+
+  // ---- KDA: `layer` counts KDA layers ----
+  // [taps-1][P], row 0 the oldest; stream 0, 1, 2 = q, k, v.
+  float* ConvHistory(size_t layer, size_t stream);
+  // [D][D], key channel by value channel.
+  float* Matrix(size_t layer, size_t head);
+
+  // ---- MLA: `layer` counts MLA layers ----
+  // Floats of a row: r_kv + rho, or expanded M (n + rho) keys, then M v values.
+  size_t kv_row() const { return kv_row_; }
+  // Row of a position that has been reserved; the rows of a page follow each other at kv_row().
+  float* KvRow(size_t layer, size_t position) {
+    float* page = pages_[position / kPageTokens]->floats().data();
+    return page + (layer * kPageTokens + position % kPageTokens) * kv_row_;
+  }
+
+ private:
+  using Page = std::shared_ptr<PageBuffer>;
+
+  K3Sequence(const void* owner, std::shared_ptr<const K3Shape> shape,
+             const SequenceOptions& options);
+  size_t page_bytes() const;
+  Result<Page> NewPage() const;
+
+  const void* owner_;
+  std::shared_ptr<const K3Shape> shape_;
+  SequenceOptions options_;
+  size_t kv_row_;
+  size_t length_ = 0;
+  bool broken_ = false;
+  PageBuffer kda_;  // [KDA layers][conv q, k, v, matrices]
+  std::vector<Page> pages_;
+};
+
+}  // namespace mk::k3

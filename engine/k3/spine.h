@@ -1,0 +1,60 @@
+// Spine: lays out the dense weights of a K3 file and reads them into packed memory.
+//
+// The layout is made twice by the same code: once to count, so that a load can be refused before
+// anything is allocated, and once over real memory, which also yields the pieces to read. Pieces
+// are independent and are read in parallel.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/format/mkim_file.h"
+#include "engine/k3/load_progress.h"
+#include "engine/k3/shape.h"
+#include "engine/k3/weights.h"
+#include "engine/parallel/thread_pool.h"
+
+namespace mk::k3 {
+
+// One read of the file and where its values go. `first` and `count` are elements of the tensor.
+struct SpinePiece {
+  enum class Kind {
+    kCopy,         // as they are
+    kPack,         // rows of a packed matrix: PackRows
+    kProduct,      // times the values of `factor`, element by element
+    kHeadRate,     // [H] to exp of it, spread over [H][D]
+    kChannelRate,  // [D] to exp of it, repeated for [H][D]
+    kConv,         // [P][taps] to [taps][P]
+    kKeyRows,      // U_h: packed, and packed transposed into `second`
+  };
+  Kind kind = Kind::kCopy;
+  const TensorEntry* tensor = nullptr;
+  const TensorEntry* factor = nullptr;
+  uint64_t first = 0;
+  size_t count = 0;
+  size_t cols = 0;  // of a matrix row in the file
+  float* destination = nullptr;
+  size_t destination_floats = 0;
+  size_t destination_row = 0;  // kPack: first row in the packed matrix
+  float* second = nullptr;
+};
+
+struct SpineLayout {
+  K3Weights weights;  // without memory
+  size_t floats = 0;
+  std::vector<SpinePiece> pieces;  // empty when only counting
+};
+
+// `base`: memory of as many zeroed floats as a counting call returned, or nullptr to count.
+// kCorrupt when a tensor is missing or has a wrong number of elements.
+Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, float* base);
+
+// Reads all pieces.
+Status ReadSpine(const MkimFile& file, const K3Shape& shape, const std::vector<SpinePiece>& pieces,
+                 ThreadPool& pool, LoadProgress& progress);
+
+}  // namespace mk::k3

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "engine/format/vq1.h"
+#include "engine/k3/spine.h"
+
+namespace mk::k3 {
+namespace {
+
+// Elements of one read: 4 MiB of floats, or one row when that is more.
+constexpr size_t kPieceElements = size_t{1} << 20;
+
+class Layout {
+ public:
+  Layout(const MkimFile& file, const K3Shape& shape, float* base)
+      : file_(file), shape_(shape), base_(base) {}
+
+  Result<SpineLayout> Make() {
+    const size_t d = shape_.hidden;
+    K3Weights& w = out_.weights;
+    w.embedding = Table("embed_tokens.weight", shape_.vocab, d).data();
+    w.head = Stack({{"lm_head.weight", shape_.vocab}}, d);
+    w.final_norm = Table("norm.weight", 1, d);
+    w.output_mix = Product("output_attn_res_norm.weight", "output_attn_res_proj.weight", d);
+    if (file_.FindTensor("vq_codebook") != nullptr) {
+      w.codebook = Table("vq_codebook", 1, kVq1CodebookSize);
+    }
+    for (size_t l = 0; l < shape_.layers; ++l) {
+      prefix_ = "layers." + std::to_string(l) + ".";
+      w.layers.push_back(Layer(l));
+    }
+    if (!status_) return Fail(status_.error());
+    return std::move(out_);
+  }
+
+ private:
+  using Part = std::pair<const char*, size_t>;  // tensor name, rows
+
+  LayerWeights Layer(size_t l) {
+    const size_t d = shape_.hidden;
+    LayerWeights w;
+    w.input_norm = Table("input_layernorm.weight", 1, d);
+    w.post_norm = Table("post_attention_layernorm.weight", 1, d);
+    w.attention_mix =
+        Product("self_attention_res_norm.weight", "self_attention_res_proj.weight", d);
+    w.mlp_mix = Product("mlp_res_norm.weight", "mlp_res_proj.weight", d);
+    const std::string layer = prefix_;
+    prefix_ = layer + "self_attn.";
+    if (shape_.attention[l] == AttentionKind::kKda) {
+      w.kda = Kda();
+    } else {
+      w.mla = Mla();
+    }
+    if (shape_.feed_forward[l] == FeedForwardKind::kDense) {
+      prefix_ = layer + "mlp.";
+      const size_t inner = shape_.dense_inner;
+      w.dense.input = Stack({{"gate_proj.weight", inner}, {"up_proj.weight", inner}}, d);
+      w.dense.output = Stack({{"down_proj.weight", d}}, inner);
+    } else {
+      prefix_ = layer + "block_sparse_moe.";
+      w.moe = Moe();
+    }
+    return w;
+  }
+
+  KdaWeights Kda() {
+    const size_t d = shape_.hidden;
+    const size_t p = shape_.kda_width;
+    KdaWeights w;
+    w.input = Stack({{"q_proj.weight", p},
+                     {"k_proj.weight", p},
+                     {"v_proj.weight", p},
+                     {"g_proj.weight", p},
+                     {"f_a_proj.weight", shape_.decay_rank},
+                     {"b_proj.weight", shape_.kda_heads}},
+                    d);
+    w.decay = Stack({{"f_b_proj.weight", p}}, shape_.decay_rank);
+    w.output = Stack({{"o_proj.weight", d}}, p);
+    w.conv = Convolutions();
+    w.decay_bias = Table("dt_bias", 1, p);
+    w.decay_rate = DecayRate();
+    w.norm = Table("o_norm.weight", 1, shape_.kda_dim);
+    return w;
+  }
+
+  MlaWeights Mla() {
+    const size_t d = shape_.hidden;
+    const size_t heads = shape_.mla_heads;
+    MlaWeights w;
+    w.input = Stack({{"q_a_proj.weight", shape_.query_rank},
+                     {"kv_a_proj_with_mqa.weight", shape_.latent_row()},
+                     {"g_proj.weight", heads * shape_.value}},
+                    d);
+    w.query = Stack({{"q_b_proj.weight", heads * shape_.qk}}, shape_.query_rank);
+    w.output = Stack({{"o_proj.weight", d}}, heads * shape_.value);
+    w.query_norm = Table("q_a_layernorm.weight", 1, shape_.query_rank);
+    w.latent_norm = Table("kv_a_layernorm.weight", 1, shape_.kv_rank);
+    KeyValueHeads(w);
+    return w;
+  }
+
+  MoeWeights Moe() {
+    const size_t d = shape_.hidden;
+    MoeWeights w;
+    w.input = Stack({{"gate.weight", shape_.experts},
+                     {"routed_expert_down_proj.weight", shape_.routed_width},
+                     {"shared_experts.gate_proj.weight", shape_.shared_inner},
+                     {"shared_experts.up_proj.weight", shape_.shared_inner}},
+                    d);
+    w.routed_up = Stack({{"routed_expert_up_proj.weight", d}}, shape_.routed_width);
+    w.shared_down = Stack({{"shared_experts.down_proj.weight", d}}, shape_.shared_inner);
+    w.bias = Table("gate.e_score_correction_bias", 1, shape_.experts);
+    w.routed_norm = Table("routed_expert_norm.weight", 1, shape_.routed_width);
+    return w;
+  }
+
+  // A tensor with this many elements; nullptr after an error.
+  const TensorEntry* Find(const std::string& name, size_t elements) {
+    const std::string full = prefix_ + name;
+    const TensorEntry* entry = file_.FindTensor(full);
+    if (entry != nullptr && entry->elements() == elements) return entry;
+    if (status_) {
+      const std::string problem =
+          entry == nullptr ? "has no tensor " + full
+                           : "tensor " + full + " has dims " + DimsText(entry->dims()) + ", " +
+                                 std::to_string(elements) + " elements are needed";
+      status_ = Fail(ErrorCode::kCorrupt, file_.path() + ": " + problem,
+                     "the file was written wrongly; export or build it again");
+    }
+    return nullptr;
+  }
+
+  // Floats, rounded up to whole cache lines.
+  float* Take(size_t floats) {
+    float* begin = base_ == nullptr ? nullptr : base_ + out_.floats;
+    out_.floats += (floats + 15) / 16 * 16;
+    return begin;
+  }
+
+  void Add(const SpinePiece& piece) {
+    if (base_ != nullptr && piece.tensor != nullptr) out_.pieces.push_back(piece);
+  }
+
+  // One piece per kPieceElements of `piece`, whole rows each.
+  void AddRows(SpinePiece piece, size_t rows) {
+    const size_t step = std::max<size_t>(1, kPieceElements / piece.cols);
+    float* const destination = piece.destination;
+    const size_t first_row = piece.destination_row;
+    for (size_t row = 0; row < rows; row += step) {
+      piece.first = static_cast<uint64_t>(row) * piece.cols;
+      piece.count = std::min(step, rows - row) * piece.cols;
+      if (piece.kind == SpinePiece::Kind::kPack) {
+        piece.destination_row = first_row + row;
+      } else if (destination != nullptr) {
+        piece.destination = destination + piece.first;
+        piece.destination_floats = piece.count;
+      }
+      Add(piece);
+    }
+  }
+
+  Vector Table(const char* name, size_t rows, size_t cols) {
+    SpinePiece piece;
+    piece.tensor = Find(name, rows * cols);
+    piece.cols = cols;
+    piece.destination = Take(rows * cols);
+    AddRows(piece, rows);
+    return {piece.destination, rows * cols};
+  }
+
+  PackedMatrix Stack(std::initializer_list<Part> parts, size_t cols) {
+    size_t rows = 0;
+    for (const Part& part : parts) rows += part.second;
+    SpinePiece piece;
+    piece.kind = SpinePiece::Kind::kPack;
+    piece.cols = cols;
+    piece.destination_floats = PackedSize(rows, cols);
+    piece.destination = Take(piece.destination_floats);
+    for (const auto& [name, count] : parts) {
+      const size_t first_row = piece.destination_row;
+      piece.tensor = Find(name, count * cols);
+      AddRows(piece, count);
+      piece.destination_row = first_row + count;
+    }
+    return {piece.destination, rows, cols};
+  }
+
+  Vector Product(const char* name, const char* factor, size_t count) {
+    SpinePiece piece;
+    piece.kind = SpinePiece::Kind::kProduct;
+    piece.tensor = Find(name, count);
+    piece.factor = Find(factor, count);
+    piece.count = count;
+    piece.destination = Take(count);
+    piece.destination_floats = count;
+    Add(piece);
+    return {piece.destination, count};
+  }
+
+  Vector DecayRate() {
+    const bool per_head = file_.config().a_log == ALogReading::kHead;
+    SpinePiece piece;
+    piece.kind = per_head ? SpinePiece::Kind::kHeadRate : SpinePiece::Kind::kChannelRate;
+    piece.count = per_head ? shape_.kda_heads : shape_.kda_dim;
+    piece.tensor = Find("A_log", piece.count);
+    piece.destination = Take(shape_.kda_width);
+    piece.destination_floats = shape_.kda_width;
+    Add(piece);
+    return {piece.destination, shape_.kda_width};
+  }
+
+  const float* Convolutions() {
+    const size_t floats = shape_.kda_width * shape_.conv_taps;
+    float* const all = Take(3 * floats);
+    const char* const names[] = {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"};
+    for (size_t stream = 0; stream < 3; ++stream) {
+      SpinePiece piece;
+      piece.kind = SpinePiece::Kind::kConv;
+      piece.tensor = Find(names[stream], floats);
+      piece.count = floats;
+      piece.destination = all == nullptr ? nullptr : all + stream * floats;
+      piece.destination_floats = floats;
+      Add(piece);
+    }
+    return all;
+  }
+
+  // Wkvb [M (n + v), r_kv]: per head n key rows, then v value rows.
+  void KeyValueHeads(MlaWeights& w) {
+    const size_t rank = shape_.kv_rank;
+    const size_t head_rows = shape_.nope + shape_.value;
+    SpinePiece piece;
+    piece.tensor = Find("kv_b_proj.weight", shape_.mla_heads * head_rows * rank);
+    piece.cols = rank;
+    for (size_t h = 0; h < shape_.mla_heads; ++h) {
+      piece.kind = SpinePiece::Kind::kKeyRows;
+      piece.first = static_cast<uint64_t>(h) * head_rows * rank;
+      piece.count = shape_.nope * rank;
+      piece.destination_floats = PackedSize(shape_.nope, rank);
+      piece.destination = Take(piece.destination_floats);
+      piece.second = Take(PackedSize(rank, shape_.nope));
+      w.key.push_back({piece.destination, shape_.nope, rank});
+      w.key_transposed.push_back({piece.second, rank, shape_.nope});
+      Add(piece);
+      piece.kind = SpinePiece::Kind::kPack;
+      piece.first += piece.count;
+      piece.count = shape_.value * rank;
+      piece.destination_floats = PackedSize(shape_.value, rank);
+      piece.destination = Take(piece.destination_floats);
+      w.value.push_back({piece.destination, shape_.value, rank});
+      Add(piece);
+    }
+  }
+
+  const MkimFile& file_;
+  const K3Shape& shape_;
+  float* base_;
+  std::string prefix_;
+  Status status_;
+  SpineLayout out_;
+};
+
+}  // namespace
+
+Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, float* base) {
+  return Layout(file, shape, base).Make();
+}
+
+}  // namespace mk::k3

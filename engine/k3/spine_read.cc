@@ -1,0 +1,92 @@
+#include <cmath>
+#include <new>
+#include <vector>
+
+#include "engine/k3/spine.h"
+
+namespace mk::k3 {
+namespace {
+
+// Buffers of one worker, grown to the largest piece that it met.
+struct Staging {
+  std::vector<float> values;
+  std::vector<float> other;
+};
+
+// Packs U_h [nope][rank] as it is and transposed.
+void PackKeyRows(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
+  const size_t rank = shape.kv_rank;
+  const size_t nope = shape.nope;
+  PackRows(staging.values, 0, nope, rank, {piece.destination, piece.destination_floats});
+  staging.other.resize(piece.count);
+  for (size_t row = 0; row < nope; ++row) {
+    for (size_t col = 0; col < rank; ++col) {
+      staging.other[col * nope + row] = staging.values[row * rank + col];
+    }
+  }
+  PackRows(staging.other, 0, rank, nope, {piece.second, PackedSize(rank, nope)});
+}
+
+// Brings values that were read to where the layers want them.
+void Place(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
+  const std::vector<float>& values = staging.values;
+  float* const out = piece.destination;
+  switch (piece.kind) {
+    case SpinePiece::Kind::kCopy:
+      break;  // read in place
+    case SpinePiece::Kind::kPack:
+      PackRows(values, piece.destination_row, piece.count / piece.cols, piece.cols,
+               {out, piece.destination_floats});
+      break;
+    case SpinePiece::Kind::kProduct:
+      for (size_t i = 0; i < piece.count; ++i) out[i] = values[i] * staging.other[i];
+      break;
+    case SpinePiece::Kind::kHeadRate:
+      for (size_t i = 0; i < shape.kda_width; ++i) out[i] = std::exp(values[i / shape.kda_dim]);
+      break;
+    case SpinePiece::Kind::kChannelRate:
+      for (size_t i = 0; i < shape.kda_width; ++i) out[i] = std::exp(values[i % shape.kda_dim]);
+      break;
+    case SpinePiece::Kind::kConv:
+      for (size_t i = 0; i < piece.count; ++i) {
+        const size_t channel = i / shape.conv_taps;
+        const size_t tap = i % shape.conv_taps;
+        out[tap * shape.kda_width + channel] = values[i];
+      }
+      break;
+    case SpinePiece::Kind::kKeyRows:
+      PackKeyRows(shape, piece, staging);
+      break;
+  }
+}
+
+Status ReadPiece(const MkimFile& file, const K3Shape& shape, const SpinePiece& piece,
+                 Staging& staging) {
+  if (piece.kind == SpinePiece::Kind::kCopy) {
+    return file.ReadF32Range(*piece.tensor, piece.first, {piece.destination, piece.count});
+  }
+  staging.values.resize(piece.count);
+  if (Status read = file.ReadF32Range(*piece.tensor, piece.first, staging.values); !read) {
+    return read;
+  }
+  if (piece.factor != nullptr) {
+    staging.other.resize(piece.count);
+    if (Status read = file.ReadF32(*piece.factor, staging.other); !read) return read;
+  }
+  Place(shape, piece, staging);
+  return {};
+}
+
+}  // namespace
+
+Status ReadSpine(const MkimFile& file, const K3Shape& shape, const std::vector<SpinePiece>& pieces,
+                 ThreadPool& pool, LoadProgress& progress) {
+  std::vector<Staging> staging(pool.size());
+  return pool.ParallelFor(pieces.size(), [&](size_t i, size_t worker) -> Status {
+    const SpinePiece& piece = pieces[i];
+    if (Status read = ReadPiece(file, shape, piece, staging[worker]); !read) return read;
+    return progress.Add(piece.count * sizeof(float), worker);
+  });
+}
+
+}  // namespace mk::k3

@@ -1,0 +1,76 @@
+// The weights that every token reads (the spine), in the form in which the layers use them: dense
+// matrices packed for MatMul, matrices that share their input stacked into one, vectors folded
+// where that is exact. Everything points into one buffer that K3Weights owns.
+
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/k3/shape.h"
+#include "engine/kernels/matmul.h"
+#include "engine/parallel/page_buffer.h"
+
+namespace mk::k3 {
+
+using Vector = std::span<const float>;
+
+struct KdaWeights {
+  PackedMatrix input;           // [4P + f + H, d]: Wq, Wk, Wv, Wg, Wfa, Wb
+  PackedMatrix decay;           // [P, f]: Wfb
+  PackedMatrix output;          // [d, P]: Wo
+  const float* conv = nullptr;  // [3][taps][P]: of q, k and v
+  Vector decay_bias;            // [P]
+  Vector decay_rate;            // [P]: exp(A_log), spread over heads or channels
+  Vector norm;                  // [D], shared by the heads
+};
+
+struct MlaWeights {
+  PackedMatrix input;   // [r_q + r_kv + rho + M v, d]: Wqa, Wkva, Wg
+  PackedMatrix query;   // [M (n + rho), r_q]: Wqb
+  PackedMatrix output;  // [d, M v]: Wo
+  // Wkvb by head: key rows U_h [n, r_kv], the same transposed [r_kv, n], value rows Z_h [v, r_kv].
+  std::vector<PackedMatrix> key;
+  std::vector<PackedMatrix> key_transposed;
+  std::vector<PackedMatrix> value;
+  Vector query_norm;   // [r_q]
+  Vector latent_norm;  // [r_kv]
+};
+
+struct DenseWeights {
+  PackedMatrix input;   // [2 D_f, d]: gate, up
+  PackedMatrix output;  // [d, D_f]: down
+};
+
+struct MoeWeights {
+  PackedMatrix input;        // [E + m + 2s, d]: router, routed down, shared gate, shared up
+  PackedMatrix routed_up;    // [d, m]
+  PackedMatrix shared_down;  // [d, s]
+  Vector bias;               // [E], steers the selection only
+  Vector routed_norm;        // [m]
+};
+
+struct LayerWeights {
+  Vector input_norm;     // [d]
+  Vector post_norm;      // [d]
+  Vector attention_mix;  // [d]: norm gain times projection of the attention residuals
+  Vector mlp_mix;        // [d]
+  // One of each pair is in use.
+  KdaWeights kda;
+  MlaWeights mla;
+  DenseWeights dense;
+  MoeWeights moe;
+};
+
+struct K3Weights {
+  PageBuffer memory;
+  const float* embedding = nullptr;  // [V][d], row-major
+  PackedMatrix head;                 // [V, d]
+  Vector final_norm;                 // [d]
+  Vector output_mix;                 // [d]
+  Vector codebook;                   // [256 * 16], empty without VQ1 experts
+  std::vector<LayerWeights> layers;
+};
+
+}  // namespace mk::k3
