@@ -8,6 +8,7 @@ sentences without end.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -109,7 +110,7 @@ def clashes(text: str) -> list[str]:
     out = []
     for sentence in re.split(r"[.!?,;:\"\n]+", text):
         words = words_of(sentence)
-        for a, b in zip(words, words[1:], strict=False):
+        for a, b in itertools.pairwise(words):
             doubled = a == b and a not in _DOUBLES_ALLOWED
             wrong = (
                 (a in _DETERMINERS and b in _NOT_AFTER_DETERMINER)

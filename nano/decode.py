@@ -31,8 +31,9 @@ class StepDecoder:
         if c.is_mla(layer.index):
             return {"k": [], "v": []}
         size = (self.batch, c.kda_heads, c.kda_dim, c.kda_dim)
-        history = [torch.zeros(self.batch, 3 * c.kda_width) for _ in range(c.kda_conv - 1)]
-        return {"history": history, "s": torch.zeros(size)}
+        like = self.model.lm_head.weight
+        history = [like.new_zeros(self.batch, 3 * c.kda_width) for _ in range(c.kda_conv - 1)]
+        return {"history": history, "s": like.new_zeros(size)}
 
     @torch.no_grad()
     def step(self, tokens: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ class HeldOut:
         """Targets are the text's tokens and eos; bos is never predicted."""
         per_token = self.nats / self.targets
         edges = [0, *BUCKETS]
-        names = [f"{a}-{b - 1}" for a, b in zip(edges, edges[1:], strict=False)] + [f"{edges[-1]}+"]
+        names = [f"{a}-{b - 1}" for a, b in itertools.pairwise(edges)] + [f"{edges[-1]}+"]
         return {
             "nats_per_token": per_token, "perplexity_per_token": math.exp(per_token),
             "bits_per_byte": self.nats / math.log(2) / self.text_bytes,

@@ -65,6 +65,11 @@ class Weight(nn.Module):
         self.weight = nn.Parameter(torch.empty(*shape))
 
 
+def wide(x: Tensor) -> Tensor:
+    """f32 for half-precision values; f32 and f64 stay as they are."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * gain
 
@@ -118,15 +123,15 @@ class KdaAttention(nn.Module):
         )
         qkv, gate, low, beta = F.linear(x, stacked).split([3 * p, p, c.kda_fa_rank, h], dim=-1)
         taps = torch.cat([self.q_conv1d.weight, self.k_conv1d.weight, self.v_conv1d.weight])
-        q, k, v = F.silu(short_conv(qkv, taps, docs)).float().view(b, t, 3, h, dim).unbind(2)
+        q, k, v = wide(F.silu(short_conv(qkv, taps, docs))).view(b, t, 3, h, dim).unbind(2)
         q, k = self._unit(q) * dim**-0.5, self._unit(k)
-        decay = (F.linear(low, self.f_b_proj.weight) + self.dt_bias).float().view(b, t, h, dim)
-        rate = self.A_log.float().exp()
+        decay = wide(F.linear(low, self.f_b_proj.weight) + self.dt_bias).view(b, t, h, dim)
+        rate = self.A_log.exp()
         rate = rate.view(h, 1) if c.kda_a_log == "head" else rate.view(1, dim)
         g = c.gate_lower_bound * torch.sigmoid(rate * decay)
         scan = kda_chunks if options.kda_chunked else kda_steps
         extra = {"lower_bound": c.gate_lower_bound} if options.kda_chunked else {}
-        o, _ = scan(q, k, v, g, torch.sigmoid(beta.float()), docs.ids, **extra)
+        o, _ = scan(q, k, v, g, torch.sigmoid(wide(beta)), docs.ids, **extra)
         o = rms(o, self.o_norm.weight, c.rms_eps).reshape(b, t, p)
         return F.linear((o * torch.sigmoid(gate)).to(x.dtype), self.o_proj.weight)
 
@@ -245,7 +250,7 @@ class LatentMoe(nn.Module):
         c = self.config
         flat = x.reshape(-1, c.hidden)
         with torch.autocast(device_type=flat.device.type, enabled=False):
-            logits = F.linear(flat.float(), self.gate.weight)
+            logits = F.linear(wide(flat), self.gate.weight)
         ids, weights = route(
             logits, self.gate.e_score_correction_bias, c.top_k, c.routed_scale
         )
@@ -331,10 +336,13 @@ class K3Model(nn.Module):
         """`doc`: document numbers [B, T]; None = every row is one document."""
         return F.linear(self.hidden(tokens, doc), self.lm_head.weight)
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.embed_tokens.weight)
+
     def hidden(self, tokens: Tensor, doc: Tensor | None = None) -> Tensor:
         """Normed output vectors [B, T, d], one product before the logits."""
         options = self.options
-        h = F.embedding(tokens, self.embed_tokens.weight)
+        h = self.embed(tokens)
         docs = Documents.of(doc, self.config.kda_conv, h.dtype)
         blocks: list[Tensor] = []
         for layer in self.layers:
@@ -355,7 +363,7 @@ class K3Model(nn.Module):
         """Sum of nats over targets that are not IGNORE."""
         hidden = self.hidden(tokens, doc)
         with torch.autocast(device_type=tokens.device.type, enabled=False):
-            logits = F.linear(hidden.float(), self.lm_head.weight)
+            logits = F.linear(wide(hidden), self.lm_head.weight)
         return F.cross_entropy(
             logits.view(-1, logits.shape[-1]), targets.reshape(-1),
             ignore_index=IGNORE, reduction="sum",

@@ -30,7 +30,7 @@ def route(
     The bias steers the selection only; weights are the selected sigmoid scores over their sum.
     Ties go to the smaller id (stable sort), as in the engine.
     """
-    scores = torch.sigmoid(logits.float())
+    scores = torch.sigmoid(logits)
     key = scores.detach() + bias
     ids = torch.argsort(key, dim=-1, descending=True, stable=True)[:, :top_k]
     picked = scores.gather(1, ids)
