@@ -114,6 +114,8 @@ class Exporter:
     def __init__(
         self, source: Checkpoint, out: Path, options: ExportOptions, vocab: Path | None = None
     ) -> None:
+        if "heal" in source.state:
+            raise CheckpointError(f"{source.path} holds adapters only; use nano.merge")
         self.source, self.out, self.options, self.vocab = source, out, options, vocab
         self.weights_path = self._choose_weights()
         self.weights = Weights(self.weights_path, source.config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -138,16 +138,16 @@ class MkimWriter:
         data = memoryview(np.ascontiguousarray(np.frombuffer(blob, np.uint8)))
         if len(data) != entry.size:
             raise MkimError(f"{name}: {len(data)} bytes, {entry.size} expected")
-        _write_at(self._fd, data, entry.offset)
+        write_at(self._fd, data, entry.offset)
         self._left.discard(name)
 
     def commit(self) -> None:
         if self._left:
             raise MkimError(f"{self.path}: {min(self._left)} was never written")
         if self.config is not None:
-            self.config[DIGEST_KEY] = self._digest()
+            self.config[DIGEST_KEY] = content_digest(self._fd, self.entries.values())
             self.header, _ = plan(self.config, self._specs, self.expert_align)
-        _write_at(self._fd, memoryview(self.header), 0)
+        write_at(self._fd, memoryview(self.header), 0)
         end = max((e.offset + e.size for e in self.entries.values()), default=len(self.header))
         os.ftruncate(self._fd, end)
         os.fsync(self._fd)
@@ -160,17 +160,19 @@ class MkimWriter:
             raise MkimError(f"{self.path}: {name} was not declared")
         return self.entries[name]
 
-    def _digest(self) -> str:
-        digest = hashlib.sha256()
-        for entry in self.entries.values():
-            done = 0
-            while done < entry.size:
-                block = os.pread(self._fd, min(1 << 20, entry.size - done), entry.offset + done)
-                if not block:
-                    raise MkimError(f"{self.path}: {entry.name} cannot be read back")
-                digest.update(block)
-                done += len(block)
-        return digest.hexdigest()
+
+def content_digest(fd: int, entries: Iterable[Entry]) -> str:
+    """SHA-256 of all blobs in directory order, without padding, as hex."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        done = 0
+        while done < entry.size:
+            block = os.pread(fd, min(1 << 20, entry.size - done), entry.offset + done)
+            if not block:
+                raise MkimError(f"{entry.name} cannot be read back")
+            digest.update(block)
+            done += len(block)
+    return digest.hexdigest()
 
 
 def encode(dtype: DType, values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -188,7 +190,7 @@ def encode(dtype: DType, values: NDArray[Any]) -> NDArray[np.uint8]:
     raise ValueError(f"there is no encoder for {dtype.name}")
 
 
-def _write_at(fd: int, data: memoryview, offset: int) -> None:
+def write_at(fd: int, data: memoryview, offset: int) -> None:
     data = data.cast("B") if data.format != "B" else data
     done = 0
     while done < len(data):

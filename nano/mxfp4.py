@@ -1,8 +1,9 @@
 """MXFP4 blobs in numpy: 4-bit floats in groups of 32 columns with one scale byte.
 
-A matrix [R, C] is R*C/2 bytes of codes (byte j of a row holds column 2j in its low half and column
-2j+1 in its high half), then R*C/32 scale bytes.  A code is e2m1: 0 .5 1 1.5 2 3 4 6 and, with bit 3,
-the same negated.  A scale byte s is worth 2^(s-127); 0 is the subnormal 2^-127, 255 is invalid.
+A matrix [R, C] is R*C/2 bytes of codes (byte j of a row holds column 2j in its low half and
+column 2j+1 in its high half), then R*C/32 scale bytes.  A code is e2m1: 0 .5 1 1.5 2 3 4 6 and,
+with bit 3, the same negated.  A scale byte s is worth 2^(s-127); 0 is the subnormal 2^-127, 255
+is invalid.
 MXFP4SQ appends one f32 smax and reads a scale byte as ((s+1)/256)^2 smax.
 
 The encoder gives the same bytes as the engine's.
@@ -23,11 +24,11 @@ THRESHOLDS = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], np.float32)
 MIN_EXPONENT, MAX_EXPONENT = -127, 127
 GROUPS_AT_ONCE = 1 << 15  # bounds the encoder's temporaries to some 30 MB
 
-_PAIRS = np.stack([LEVELS[np.arange(256) & 15], LEVELS[np.arange(256) >> 4]], axis=1)
+PAIRS = np.stack([LEVELS[np.arange(256) & 15], LEVELS[np.arange(256) >> 4]], axis=1)
 # The exponent field of an f32 is the scale byte itself; byte 0 is half the smallest normal.
 _SCALE_BITS = np.arange(256, dtype=np.uint32) << 23
 _SCALE_BITS[0] = 0x00400000
-_SCALES = _SCALE_BITS.view(np.float32)
+SCALES = _SCALE_BITS.view(np.float32)
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -67,7 +68,7 @@ def decode(blob: U8, rows: int, cols: int) -> F32:
         raise Mxfp4Error(
             f"the scale byte of row {first // cols}, columns from {first % cols}, is 255"
         )
-    return _scaled(codes, _SCALES[scales], rows, cols)
+    return _scaled(codes, SCALES[scales], rows, cols)
 
 
 def decode_square(blob: U8, rows: int, cols: int) -> F32:
@@ -159,6 +160,6 @@ def _split(blob: U8, rows: int, cols: int, tail: int) -> tuple[U8, U8]:
 
 
 def _scaled(codes: U8, scales: F32, rows: int, cols: int) -> F32:
-    values = _PAIRS[codes].reshape(-1, GROUP)
+    values = PAIRS[codes].reshape(-1, GROUP)
     values *= scales[:, None]
     return values.reshape(rows, cols)

@@ -9,4 +9,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
+from nano.tests.healing import heal_base, heal_data
+
+__all__ = ["heal_base", "heal_data"]  # fixtures
+
 torch.set_num_threads(1)
