@@ -10,7 +10,8 @@ from nano.kda import kda_chunks, kda_steps
 
 
 def inputs(
-    t: int, h: int = 2, d: int = 16, b: int = 2, decay: str = "mixed", dtype: torch.dtype = torch.float64
+    t: int, h: int = 2, d: int = 16, b: int = 2, decay: str = "mixed",
+    dtype: torch.dtype = torch.float64,
 ) -> list[Tensor]:
     g = torch.Generator().manual_seed(t * 100 + h * 10 + d)
 

@@ -134,7 +134,7 @@ def test_ignored_targets_carry_no_loss() -> None:
     rest = targets.clone()
     rest[:, 10:] = IGNORE
     whole, parts = model.loss(tokens, targets), model.loss(tokens, half) + model.loss(tokens, rest)
-    assert float(whole) == pytest.approx(float(parts), rel=1e-6)
+    assert whole.item() == pytest.approx(parts.item(), rel=1e-6)
 
 
 def test_mix_weighs_by_direction_and_keeps_lengths() -> None:
