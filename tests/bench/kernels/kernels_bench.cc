@@ -1,0 +1,220 @@
+// Times of the kernels next to the ceilings of the machine, measured in the same run:
+//   kernels_bench [--benchmark_filter=REGEX]
+// Counters: GB/s and GFLOP/s of the kernel, and the share of the ceiling that binds it
+// (share_read: bytes of weights against streaming reads, share_fma: useful operations against
+// fused multiply-adds on registers). Matrices rotate through a set larger than the caches, as the
+// layers of a model do.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "engine/kernels/activations.h"
+#include "engine/kernels/expert_matmul.h"
+#include "engine/kernels/matmul.h"
+#include "engine/kernels/target.h"
+#include "engine/kernels/vector_ops.h"
+#include "engine/parallel/flush_denormals.h"
+#include "engine/parallel/page_buffer.h"
+#include "tests/bench/kernels/ceilings.h"
+
+namespace mk {
+namespace {
+
+constexpr size_t kSetBytes = size_t{256} << 20;  // weights that one benchmark walks through
+
+// Pool and ceilings for a number of threads, made on first use.
+struct Bench {
+  std::unique_ptr<ThreadPool> pool;
+  Ceilings ceilings;
+
+  static Bench& For(size_t threads) {
+    static std::map<size_t, Bench> all;
+    Bench& bench = all[threads];
+    if (!bench.pool) {
+      bench.pool = std::move(*ThreadPool::Create(threads));
+      bench.ceilings = MeasureCeilings(*bench.pool);
+      std::printf("# %zu thread(s), %.*s: read %.1f GB/s, f32 FMA %.1f GFLOP/s\n", threads,
+                  static_cast<int>(KernelTarget().size()), KernelTarget().data(),
+                  bench.ceilings.read_gb_per_s, bench.ceilings.fma_gflop_per_s);
+      std::fflush(stdout);
+    }
+    return bench;
+  }
+};
+
+std::vector<float> Randoms(size_t count) {
+  std::minstd_rand engine(7);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  std::vector<float> v(count);
+  for (float& x : v) x = uniform(engine);
+  return v;
+}
+
+// Per iteration: `bytes` of weights read and `operations` (a multiply-add is two).
+void Report(benchmark::State& state, const Bench& bench, double bytes, double operations) {
+  const double iterations = static_cast<double>(state.iterations());
+  using benchmark::Counter;
+  state.counters["GB/s"] = Counter(bytes * iterations * 1e-9, Counter::kIsRate);
+  state.counters["GFLOP/s"] = Counter(operations * iterations * 1e-9, Counter::kIsRate);
+  state.counters["share_read"] =
+      Counter(bytes * iterations * 1e-9 / bench.ceilings.read_gb_per_s, Counter::kIsRate);
+  state.counters["share_fma"] =
+      Counter(operations * iterations * 1e-9 / bench.ceilings.fma_gflop_per_s, Counter::kIsRate);
+}
+
+// rows, cols, n, threads, matrices per call
+void BM_MatMul(benchmark::State& state) {
+  const auto rows = static_cast<size_t>(state.range(0));
+  const auto cols = static_cast<size_t>(state.range(1));
+  const auto n = static_cast<size_t>(state.range(2));
+  Bench& bench = Bench::For(static_cast<size_t>(state.range(3)));
+  const auto fused = static_cast<size_t>(state.range(4));
+  const size_t size = PackedSize(rows, cols);
+  const size_t calls = std::max<size_t>(1, kSetBytes / (size * fused * sizeof(float)));
+  Result<PageBuffer> weights = PageBuffer::Allocate(calls * fused * size * sizeof(float));
+  if (!weights) return state.SkipWithError("out of memory");
+  std::fill(weights->floats().begin(), weights->floats().end(), 0.5f);
+  const std::vector<float> x = Randoms(n * cols);
+  std::vector<float> y(fused * n * rows);
+  std::vector<MatMulJob> jobs(fused);
+  size_t call = 0;
+  for (auto _ : state) {
+    for (size_t i = 0; i < fused; ++i) {
+      const float* panels = weights->floats().data() + (call * fused + i) * size;
+      jobs[i] = {{panels, rows, cols}, x.data(), cols, y.data() + i * n * rows, rows, n};
+    }
+    if (!ParallelMatMul(*bench.pool, jobs)) return state.SkipWithError("failed");
+    benchmark::ClobberMemory();
+    call = (call + 1) % calls;
+  }
+  const double weights_per_call = static_cast<double>(rows * cols * fused);
+  Report(state, bench, weights_per_call * 4, weights_per_call * 2 * static_cast<double>(n));
+}
+
+void MatMulArgs(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"rows", "cols", "n", "threads", "fused"})->UseRealTime();
+  for (int threads : {1, 2}) {
+    for (int n : {1, 2, 4, 8}) b->Args({1024, 1024, n, threads, 1});
+    b->Args({256, 256, 1, threads, 8});
+    b->Args({4096, 7168, 1, threads, 1});
+    for (int n : {16, 64, 512}) b->Args({1024, 1024, n, threads, 1});
+    b->Args({512, 384, 500, threads, 1});
+    b->Args({256, 256, 500, threads, 1});
+  }
+}
+BENCHMARK(BM_MatMul)->Apply(MatMulArgs);
+
+// kind, rows, cols, n, threads, experts per call
+void BM_ExpertMatMul(benchmark::State& state) {
+  const auto kind = static_cast<ExpertKind>(state.range(0));
+  const auto rows = static_cast<size_t>(state.range(1));
+  const auto cols = static_cast<size_t>(state.range(2));
+  const auto n = static_cast<size_t>(state.range(3));
+  Bench& bench = Bench::For(static_cast<size_t>(state.range(4)));
+  const auto experts = static_cast<size_t>(state.range(5));
+  const size_t packed = kind == ExpertKind::kF32   ? rows * cols * 4
+                        : kind == ExpertKind::kVq1 ? rows * cols / 16
+                                                   : rows * cols / 2;
+  const bool scaled = kind == ExpertKind::kMxfp4 || kind == ExpertKind::kMxfp4Sq;
+  const size_t bytes = packed + (scaled ? rows * cols / 32 : 0);
+  const size_t calls = std::max<size_t>(1, kSetBytes / (bytes * experts));
+  Result<PageBuffer> weights = PageBuffer::Allocate(calls * experts * bytes);
+  Result<PageBuffer> codebook = PageBuffer::Allocate(256 * 16 * sizeof(float));
+  if (!weights || !codebook) return state.SkipWithError("out of memory");
+  for (size_t i = 0; i < weights->size(); ++i) {
+    weights->data()[i] = static_cast<std::byte>(kind == ExpertKind::kF32 ? 0x3c : 0x60 + i % 31);
+  }
+  const std::vector<float> x = Randoms(n * cols);
+  std::vector<float> y(experts * n * rows);
+  std::vector<ExpertJob> jobs(experts);
+  size_t call = 0;
+  for (auto _ : state) {
+    for (size_t i = 0; i < experts; ++i) {
+      const std::byte* blob = weights->data() + (call * experts + i) * bytes;
+      ExpertMatrix w{kind, rows, cols};
+      w.packed = reinterpret_cast<const uint8_t*>(blob);
+      w.scales = w.packed + packed;
+      w.smax = 1;
+      w.values = reinterpret_cast<const float*>(blob);
+      w.codebook = codebook->floats().data();
+      jobs[i] = {w, x.data(), cols, y.data() + i * n * rows, rows, n};
+    }
+    if (!ParallelExpertMatMul(*bench.pool, jobs)) return state.SkipWithError("failed");
+    benchmark::ClobberMemory();
+    call = (call + 1) % calls;
+  }
+  const double operations = 2.0 * static_cast<double>(rows * cols * n * experts);
+  Report(state, bench, static_cast<double>(bytes * experts), operations);
+}
+
+void ExpertArgs(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"kind", "rows", "cols", "n", "threads", "experts"})->UseRealTime();
+  for (int threads : {1, 2}) {
+    for (int kind : {0, 1, 2, 3}) {
+      for (int n : {1, 4, 8, 64}) b->Args({kind, 128, 64, n, threads, 16});
+      for (int n : {1, 8}) b->Args({kind, 2048, 3072, n, threads, 1});
+    }
+  }
+}
+BENCHMARK(BM_ExpertMatMul)->Apply(ExpertArgs);
+
+// Cost of a loop of two empty tasks.
+void BM_ParallelFor(benchmark::State& state) {
+  Bench& bench = Bench::For(static_cast<size_t>(state.range(0)));
+  for (auto _ : state) {
+    if (!bench.pool->ParallelFor(2, [](size_t, size_t) {})) return;
+  }
+}
+BENCHMARK(BM_ParallelFor)->Arg(1)->Arg(2)->UseRealTime();
+
+template <typename F>
+void Elementwise(benchmark::State& state, F function) {
+  const std::vector<float> x = Randoms(static_cast<size_t>(state.range(0)));
+  std::vector<float> y(x.size());
+  for (auto _ : state) {
+    function(x, y);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void BM_Dot(benchmark::State& state) {
+  Elementwise(state, [](auto& x, auto& y) { benchmark::DoNotOptimize(y[0] = Dot(x, x)); });
+}
+void BM_RmsNorm(benchmark::State& state) {
+  Elementwise(state, [](auto& x, auto& y) { RmsNorm(x, x, 1e-5f, y); });
+}
+void BM_Softmax(benchmark::State& state) {
+  Elementwise(state, [](auto& x, auto& y) {
+    y = x;
+    Softmax(y);
+  });
+}
+void BM_Silu(benchmark::State& state) {
+  Elementwise(state, [](auto& x, auto& y) { Silu(x, y); });
+}
+void BM_Situ(benchmark::State& state) {
+  Elementwise(state, [](auto& x, auto& y) { Situ(x, x, SituCaps{}, y); });
+}
+BENCHMARK(BM_Dot)->Arg(1024);
+BENCHMARK(BM_RmsNorm)->Arg(256)->Arg(1024);
+BENCHMARK(BM_Softmax)->Arg(1024);
+BENCHMARK(BM_Silu)->Arg(1024);
+BENCHMARK(BM_Situ)->Arg(1024);
+
+}  // namespace
+}  // namespace mk
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const mk::FlushDenormals flush;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
