@@ -88,32 +88,34 @@ class PackedExperts(nn.Module):
 
     def decode(self, part: str, experts: list[int]) -> Tensor:
         """[n, rows, columns] f32 of the given experts."""
-        return torch.stack([self._decode(*self._packed[part][e]) for e in experts])
+        chosen = [self._packed[part][e] for e in experts]
+        first = chosen[0][1]
+        if any(entry.dtype != first.dtype for _, entry in chosen):
+            return torch.cat([self.decode(part, [e]) for e in experts])
+        blobs = torch.stack([blob for blob, _ in chosen]).to(self.device)
+        return self._values(blobs, first).view(len(experts), *first.dims)
 
-    def _decode(self, blob: Tensor, entry: Entry) -> Tensor:
-        rows, cols = entry.dims
-        blob = blob.to(self.device)
+    def _values(self, blobs: Tensor, entry: Entry) -> Tensor:
+        """Decoded values of blobs [n, bytes] that are all of the type and dims of `entry`."""
         if entry.dtype == DType.F32:
-            return blob.view(torch.float32).view(rows, cols)
+            return blobs.view(torch.float32)
         if entry.dtype == DType.VQ1:
             assert self.codebook is not None
-            return self._lookup(self.codebook, blob).view(rows, cols)
+            return self._lookup(self.codebook, blobs)
+        rows, cols = entry.dims
         half, groups = rows * cols // 2, rows * cols // mxfp4.GROUP
-        values = self._lookup(self._pairs, blob[:half]).view(groups, mxfp4.GROUP)
-        return (values * self._group_scales(blob, half, groups, entry)).view(rows, cols)
-
-    def _group_scales(self, blob: Tensor, half: int, groups: int, entry: Entry) -> Tensor:
-        codes = blob[half : half + groups]
+        values = self._lookup(self._pairs, blobs[:, :half]).view(-1, mxfp4.GROUP)
+        codes = blobs[:, half : half + groups]
         if entry.dtype == DType.MXFP4:
             if bool((codes == mxfp4.INVALID_SCALE).any()):
-                raise MkimError(f"{entry.name}: a scale byte is 255; the file is damaged")
-            return self._lookup(self._scales.unsqueeze(1), codes)
-        smax = blob[half + groups :].clone().view(torch.float32)
+                raise MkimError(f"a scale byte near {entry.name} is 255; the file is damaged")
+            return values * self._lookup(self._scales.unsqueeze(1), codes)
+        smax = blobs[:, half + groups :].contiguous().view(torch.float32)
         t = (codes.float() + 1.0) * (1 / 256)
-        return (t * t * smax).unsqueeze(1)
+        return values * (t * t * smax).view(-1, 1)
 
     def _lookup(self, table: Tensor, index: Tensor) -> Tensor:
-        return table.to(self.device).index_select(0, index.int())
+        return table.to(self.device).index_select(0, index.reshape(-1).int())
 
 
 class PackedMoe(LatentMoe):

@@ -179,12 +179,12 @@ def test_healing_lowers_the_loss_and_merges(
     heal_base: Path, heal_data: Path, tmp_path: Path
 ) -> None:
     run, report = tmp_path / "run", tmp_path / "r.json"
-    args = heal_args(heal_base, heal_data, run, "--steps", "30", "--valid", str(heal_data),
+    args = heal_args(heal_base, heal_data, run, "--steps", "20", "--valid", str(heal_data),
                      "--lora-norms", "--json", str(report))
     assert heal.main(args) == 0
     result = json.loads(report.read_text())
-    # The heal_base is random: adapters on attention alone cannot do more in 30 steps.
-    assert result["valid_after"] < result["valid_before"] - 0.1
+    # The heal_base is random: adapters on attention alone cannot do more in 20 steps.
+    assert result["valid_after"] < result["valid_before"] - 0.05
     out = tmp_path / "healed.bin"
     assert merge.main(["--ckpt", str(run), "--bin", str(heal_base), "--out", str(out)]) == 0
     # The merged file computes what the adapters computed.
@@ -328,3 +328,14 @@ def test_data_of_another_vocabulary_is_refused(heal_base: Path, tmp_path: Path, 
 def test_spine_weight_converts_on_use() -> None:
     holder = SpineWeight(torch.tensor([[1.0, 2.0]]).bfloat16(), torch.device("cpu"))
     assert holder.weight.dtype == torch.float32
+
+
+def test_damaged_experts_are_refused_when_they_are_used(heal_base: Path, tmp_path: Path) -> None:
+    raw = bytearray(heal_base.read_bytes())
+    with MkimFile(heal_base) as f:
+        entry = f.entries["layers.1.block_sparse_moe.experts.2.w2"]
+    raw[entry.offset + entry.size - 1] = 255
+    (tmp_path / "bad.bin").write_bytes(raw)
+    model = load_packed(tmp_path / "bad.bin").eval()
+    with pytest.raises(MkimError, match="damaged"), torch.no_grad():
+        model(tokens(280, 200))
