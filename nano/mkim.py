@@ -246,7 +246,7 @@ class MkimFile:
             if len(tensor.dims) == 1 and not np.isfinite(self.read(tensor.name)).all():
                 raise self._fail(f"{tensor.name} holds values that are not finite")
             expected += 1
-        extra = [n for n in self.entries if n != CODEBOOK and not n.startswith("seam.")]
+        extra = [n for n in self.entries if n != CODEBOOK]
         if len(extra) > expected:
             known = {tensor.name for tensor in k3_tensors(self.k3())}
             odd = next(name for name in extra if name not in known)

@@ -89,13 +89,16 @@ def k3_config(
     """
     if not is_k3(config):
         raise ConfigBlockError(f"arch {config['arch']!r} is not a Kimi K3 model")
+    if "seam" in config:
+        raise ConfigBlockError("the model has a seam adapter, which would be left out here")
     given = {key: value for key, value in config.items() if key != "arch"}
     missing = [key for key in LEGACY if key not in given]
     if missing:
         warnings.append(f"config lacks {', '.join(missing)}; the defaults of MKIM0001 are used")
     full = {**LEGACY, **given}
     if not full.get("specials"):
-        full["specials"] = {k: v for k, v in LEGACY_SPECIALS.items() if v < full["vocab"]}
+        size = full["vocab"] if isinstance(full["vocab"], int) else 0  # refused below
+        full["specials"] = {k: v for k, v in LEGACY_SPECIALS.items() if v < size}
     if "kda_a_log" not in full:
         full["kda_a_log"] = _a_log_reading(full, a_log_elements, warnings)
     return K3Config.from_json(full)

@@ -32,8 +32,6 @@ class MappedModel:
 
     def __init__(self, path: Path) -> None:
         with MkimFile(path) as model:
-            if "seam" in model.config:
-                raise MkimError(f"{path}: has a seam adapter, which this model does not apply")
             self.path, self.entries, self.config = path, model.entries, model.k3()
             book = model.read(CODEBOOK) if CODEBOOK in model.entries else None
         self.codebook = None if book is None else torch.from_numpy(np.array(book))

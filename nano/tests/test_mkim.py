@@ -114,6 +114,25 @@ def test_every_truncation_of_the_header_is_refused(tmp_path: Path) -> None:
             container(put(tmp_path, bytes(example()[:length])))
 
 
+def test_damaged_headers_never_cause_another_error(tmp_path: Path) -> None:
+    """Random bytes in header and config of a whole model: it opens or is refused, no third way."""
+    source = (GOLDEN / "k3a" / "model.bin").read_bytes()
+    with container(GOLDEN / "k3a" / "model.bin") as f:
+        header = f.data_start
+    rng = np.random.default_rng(9)
+    refused = 0
+    for trial in range(300):
+        raw = bytearray(source)
+        area = 700 if trial % 2 else header
+        for at in rng.integers(0, area, 1 + trial % 4):
+            raw[at] = rng.integers(0, 256)
+        try:
+            MkimFile(put(tmp_path, raw)).close()
+        except MkimError:
+            refused += 1
+    assert refused > 200
+
+
 def test_duplicate_names_are_refused(tmp_path: Path) -> None:
     entry = struct.pack("<H", 1) + b"a" + bytes([0, 1])
     raw = b"MKIM0001" + struct.pack("<I", 2)
@@ -146,7 +165,8 @@ def test_config_must_be_strict_json(tmp_path: Path, config: bytes, message: str)
     [
         ("hidden", -64), ("hidden", 64.5), ("hidden", "64"), ("n_layers", 0), ("top_k", 9),
         ("attn_res_block", 0), ("mla_layers", [3, 3]), ("mla_layers", [4]), ("kda_conv", 1),
-        ("rms_eps", 0), ("gate_lower_bound", 1), ("vocab", True), ("arch", "dense"),
+        ("rms_eps", 0), ("gate_lower_bound", 1), ("vocab", True), ("vocab", "many"),
+        ("arch", "dense"), ("specials", [1]), ("kda_a_log", "both"),
     ],
 )
 def test_config_values_are_checked(tmp_path: Path, key: str, value: object) -> None:
