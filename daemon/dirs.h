@@ -1,4 +1,5 @@
-// Where the daemon's files live, by the XDG base directory rules.
+// Where the daemon's files live, by the XDG base directory rules. The state directory is the
+// protocol's (StateDirectory): the client shows its log.
 
 #pragma once
 

@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
+
+#include "protocol/socket_path.h"
 
 namespace mk::daemon {
 namespace {
@@ -21,12 +21,6 @@ namespace {
 constexpr int kBacklog = 512;
 // systemd passes descriptors from this number on.
 constexpr int kFirstActivationFd = 3;
-
-std::string Octal(mode_t mode) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%04o", mode & 07777U);
-  return text;
-}
 
 tl::unexpected<Error> Errno(const std::string& what, const std::string& path) {
   const int error = errno;
@@ -38,10 +32,10 @@ tl::unexpected<Error> Errno(const std::string& what, const std::string& path) {
 
 Result<sockaddr_un> Address(const std::string& path) {
   sockaddr_un address{};
-  if (path.size() > MaxSocketPath()) {
+  if (path.size() > protocol::MaxSocketPathBytes()) {
     return Fail(ErrorCode::kInvalidArgument,
                 "the socket path has " + std::to_string(path.size()) + " bytes, the limit is " +
-                    std::to_string(MaxSocketPath()) + ": " + path,
+                    std::to_string(protocol::MaxSocketPathBytes()) + ": " + path,
                 "choose a shorter one with --socket or MICROKIMI_SOCKET");
   }
   address.sun_family = AF_UNIX;
@@ -50,51 +44,6 @@ Result<sockaddr_un> Address(const std::string& path) {
 }
 
 }  // namespace
-
-size_t MaxSocketPath() {
-  return sizeof(sockaddr_un::sun_path) - 1;
-}
-
-Status PrepareSocketDirectory(const std::string& socket_path) {
-  if (auto address = Address(socket_path); !address) return Fail(address.error());
-  const std::filesystem::path path(socket_path);
-  if (!path.is_absolute() || !path.has_filename()) {
-    return Fail(ErrorCode::kInvalidArgument, "not an absolute socket path: " + socket_path);
-  }
-  const std::string directory = path.parent_path().string();
-  struct stat info {};
-  if (lstat(directory.c_str(), &info) != 0) {
-    if (errno != ENOENT) return Errno("cannot look at the socket directory", directory);
-    std::error_code error;
-    std::filesystem::create_directories(path.parent_path().parent_path(), error);
-    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-      return Errno("cannot create the socket directory", directory);
-    }
-    if (lstat(directory.c_str(), &info) != 0) {
-      return Errno("cannot look at the socket directory", directory);
-    }
-  }
-  const std::string refused = "refusing the socket directory " + directory + ": ";
-  if (S_ISLNK(info.st_mode)) {
-    return Fail(ErrorCode::kPermissionDenied, refused + "it is a symbolic link",
-                "name the real directory with --socket");
-  }
-  if (!S_ISDIR(info.st_mode)) {
-    return Fail(ErrorCode::kPermissionDenied, refused + "it is not a directory");
-  }
-  if (info.st_uid != geteuid()) {
-    return Fail(ErrorCode::kPermissionDenied,
-                refused + "it belongs to uid " + std::to_string(info.st_uid) + ", we are uid " +
-                    std::to_string(geteuid()),
-                "choose a directory of your own with --socket");
-  }
-  if ((info.st_mode & 077U) != 0) {
-    return Fail(ErrorCode::kPermissionDenied,
-                refused + "others may enter it (mode " + Octal(info.st_mode) + ")",
-                "chmod 700 " + directory);
-  }
-  return {};
-}
 
 ProbeResult Probe(const std::string& socket_path) {
   auto address = Address(socket_path);

@@ -15,14 +15,6 @@
 
 namespace mk::daemon {
 
-// Longest path of a socket, without the terminating zero.
-size_t MaxSocketPath();
-
-// Makes the socket's directory (0700) if it is missing and refuses one that is a symbolic link,
-// that belongs to somebody else, or that others may enter. Errors: kPermissionDenied, kIo,
-// kInvalidArgument for a path that is too long or has no directory.
-Status PrepareSocketDirectory(const std::string& socket_path);
-
 // What a plain connect to the path finds.
 enum class ProbeResult {
   kNobody,  // no file, or a socket without a listener

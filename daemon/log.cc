@@ -9,8 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/dirs.h"
-
 namespace mk::daemon {
 namespace {
 
@@ -43,7 +41,8 @@ void SetLogLevel(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-std::string LogFileFor(const std::string& socket_path, bool is_default_socket) {
+std::string LogFileFor(const std::string& state_directory, const std::string& socket_path,
+                       bool is_default_socket) {
   std::string name = "microkimid.log";
   if (!is_default_socket) {
     char digest[32];
@@ -51,7 +50,7 @@ std::string LogFileFor(const std::string& socket_path, bool is_default_socket) {
                   XXH32(socket_path.data(), socket_path.size(), 0));
     name = digest;
   }
-  return (StateDirectory() / name).string();
+  return state_directory + "/" + name;
 }
 
 }  // namespace mk::daemon

@@ -20,6 +20,7 @@ Status SetUpLog(const LogOptions& options);
 void SetLogLevel(const std::string& level);
 
 // Log file of the daemon on a socket: daemons on different sockets write different files.
-std::string LogFileFor(const std::string& socket_path, bool is_default_socket);
+std::string LogFileFor(const std::string& state_directory, const std::string& socket_path,
+                       bool is_default_socket);
 
 }  // namespace mk::daemon

@@ -52,7 +52,7 @@ void ModelRegistry::Stop() {
 ModelRegistry::Entry* ModelRegistry::FindCurrent(const ModelRef& ref,
                                                  const FileIdentity& identity) {
   for (auto& [id, entry] : entries_) {
-    if (entry->superseded || entry->ref < ref || ref < entry->ref) continue;
+    if (entry->superseded || entry->ref != ref) continue;
     if (entry->identity == identity) return entry.get();
     // The file is another one now. Those who wait for the old one get what its load gives.
     entry->superseded = true;
@@ -215,8 +215,7 @@ ModelRegistry::Entry* ModelRegistry::Find(uint64_t id) {
 
 ModelRegistry::Entry* ModelRegistry::FindLoaded(const ModelRef& ref) {
   for (auto& [id, entry] : entries_) {
-    const bool same = !(entry->ref < ref) && !(ref < entry->ref);
-    if (same && entry->loaded && !entry->superseded) return entry.get();
+    if (entry->ref == ref && entry->loaded && !entry->superseded) return entry.get();
   }
   return nullptr;
 }

@@ -18,7 +18,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -42,13 +41,12 @@ struct LoadedModel {
   Reservation memory;  // moves into the registry's entry
 };
 
-// A model and the vocabulary that was named for it (empty: the one beside it).
+// A model and the vocabulary files that were named for it (empty: those beside it).
 struct ModelRef {
   std::string path;  // canonical
   std::string vocab_path;
-  bool operator<(const ModelRef& other) const {
-    return std::tie(path, vocab_path) < std::tie(other.path, other.vocab_path);
-  }
+  std::string rank_path;
+  bool operator==(const ModelRef&) const = default;
 };
 
 using LoadFunction =

@@ -17,6 +17,7 @@ class ReadyPipe {
 
   void Ready() { Write("ready\n"); }
   void Failed(const std::string& reason);
+  void Say(const std::string& line) { Write(line + "\n"); }
 
  private:
   void Write(const std::string& line);

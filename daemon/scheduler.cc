@@ -35,14 +35,20 @@ class FanOut : public ForwardObserver {
 
 }  // namespace
 
-size_t MessageCost(const TaskMessage& message) {
+size_t MessageCost(const protocol::Body& message) {
   constexpr size_t kEnvelope = 64;
-  struct Visitor {
-    size_t operator()(const TokenMessage& m) const { return m.text.size() + m.channel.size(); }
-    size_t operator()(const TensorMessage& m) const { return m.data.size() + m.kind.size(); }
-    size_t operator()(const PrefillMessage&) const { return 0; }
-  };
-  return kEnvelope + std::visit(Visitor{}, message);
+  if (const auto* token = std::get_if<protocol::TokenChunk>(&message)) {
+    return kEnvelope + token->text.size();
+  }
+  if (const auto* tensor = std::get_if<protocol::TensorChunk>(&message)) {
+    return kEnvelope + tensor->data.size();
+  }
+  if (const auto* routes = std::get_if<protocol::RoutesChunk>(&message)) {
+    size_t picks = 0;
+    for (const auto& layer : routes->layers) picks += layer.experts.size();
+    return kEnvelope + picks * 12;
+  }
+  return kEnvelope;
 }
 
 void Scheduler::Batch::Clear() {
@@ -90,7 +96,7 @@ void Scheduler::Run() {
   }
   TakeSubmissions();
   for (auto& entry : entries_) {
-    Finish(*entry, {Error{ErrorCode::kCancelled, "the daemon is shutting down", {}}, false, {}});
+    Finish(*entry, Fail(Error{ErrorCode::kCancelled, "the daemon is shutting down", {}}));
   }
   RemoveEnded();
 }
@@ -106,12 +112,14 @@ void Scheduler::TakeSubmissions() {
 void Scheduler::EndCancelledAndLate() {
   for (auto& entry : entries_) {
     if (entry->request.control->cancelled.load()) {
-      Finish(*entry, {Error{ErrorCode::kCancelled, "cancelled", {}}, false, {}});
+      Result<protocol::Body> result = Fail(ErrorCode::kCancelled, "cancelled");
+      if (entry->started) result = entry->request.task->Cancelled();
+      Finish(*entry, std::move(result));
     } else if (entry->request.deadline && Clock::now() >= *entry->request.deadline) {
-      Finish(*entry, {Error{ErrorCode::kCancelled, "the request's time is up",
-                            "raise --timeout or ask for fewer tokens"},
-                      true,
-                      {}});
+      Finish(*entry,
+             Fail(Error{ErrorCode::kCancelled, "the request's time is up",
+                        "raise --timeout or ask for fewer tokens"}),
+             true);
     }
   }
   RemoveEnded();
@@ -133,18 +141,17 @@ void Scheduler::Activate() {
     auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
     if (!memory) {
       if (started_ > 0) return;
-      Finish(entry, {Error{ErrorCode::kOutOfMemory,
-                           "the request needs " + std::to_string(entry.request.state_bytes >> 20) +
-                               " MiB, " + std::to_string(ledger_.available() >> 20) +
-                               " MiB of the memory budget are free",
-                           "ask for fewer tokens, unload a model, or raise --memory"},
-                     false,
-                     {}});
+      Finish(entry,
+             Fail(Error{ErrorCode::kOutOfMemory,
+                        "the request needs " + std::to_string(entry.request.state_bytes >> 20) +
+                            " MiB, " + std::to_string(ledger_.available() >> 20) +
+                            " MiB of the memory budget are free",
+                        "ask for fewer tokens, unload a model, or raise --memory"}));
       continue;
     }
     entry.memory = std::move(*memory);
     if (auto status = entry.request.task->Start(); !status) {
-      Finish(entry, {status.error(), false, {}});
+      Finish(entry, Fail(status.error()));
       continue;
     }
     entry.started = true;
@@ -236,7 +243,7 @@ size_t Scheduler::PrefillBudget() const {
 void Scheduler::AddToBatch(Entry& entry, size_t max_tokens) {
   const bool prefilling = entry.request.task->prefilling();
   auto item = entry.request.task->NextItem(max_tokens);
-  if (!item) return Finish(entry, {item.error(), false, {}});
+  if (!item) return Finish(entry, Fail(item.error()));
   if (prefilling) batch_.prefill_tokens += item->tokens.size();
   if (entry.request.task->observer() != nullptr) batch_.observed = true;
   batch_.items.push_back(*item);
@@ -251,7 +258,7 @@ void Scheduler::RunBatch(const Model& model) {
     // No sequence was touched: one item is at fault, the others shall not suffer for it.
     return RunOneByOne(model);
   }
-  for (Entry* entry : batch_.entries) Finish(*entry, {status.error(), false, {}});
+  for (Entry* entry : batch_.entries) Finish(*entry, Fail(status.error()));
 }
 
 void Scheduler::RunOneByOne(const Model& model) {
@@ -261,7 +268,7 @@ void Scheduler::RunOneByOne(const Model& model) {
     if (status) {
       AcceptOne(*batch_.entries[i]);
     } else {
-      Finish(*batch_.entries[i], {status.error(), false, {}});
+      Finish(*batch_.entries[i], Fail(status.error()));
     }
   }
 }
@@ -291,24 +298,26 @@ void Scheduler::AcceptOne(Entry& entry) {
     counters_.Add(Counter::kPromptTokens, tokens);
   }
   auto outcome = entry.request.task->Accept();
-  if (!outcome) return Finish(entry, {outcome.error(), false, {}});
+  if (!outcome) return Finish(entry, Fail(outcome.error()));
   if (!entry.request.task->prefilling()) control.phase.store(RequestControl::kDecode);
   for (auto& message : outcome->messages) Send(entry, std::move(message));
-  if (outcome->finished) Finish(entry, {std::nullopt, false, std::move(*outcome->finished)});
+  if (outcome->done) Finish(entry, std::move(*outcome->done));
 }
 
-void Scheduler::Send(Entry& entry, TaskMessage message) {
+void Scheduler::Send(Entry& entry, protocol::Body message) {
   RequestControl& control = *entry.request.control;
-  if (std::holds_alternative<TokenMessage>(message)) {
+  if (std::holds_alternative<protocol::TokenChunk>(message)) {
     counters_.Add(Counter::kGeneratedTokens);
-    if (control.generated.fetch_add(1) == 0) control.first_token_us.store(NowMicroseconds());
+    const int64_t now = NowMicroseconds();
+    if (control.generated.fetch_add(1) == 0) control.first_token_us.store(now);
+    control.last_token_us.store(now);
   }
   ++entry.sent_messages;
   entry.sent_bytes += MessageCost(message);
   sink_({entry.request.key, std::move(message)});
 }
 
-void Scheduler::Finish(Entry& entry, RequestFinished finished) {
+void Scheduler::Finish(Entry& entry, Result<protocol::Body> result, bool timed_out) {
   if (entry.ended) return;
   entry.ended = true;
   entry.request.control->phase.store(RequestControl::kEnded);
@@ -317,7 +326,7 @@ void Scheduler::Finish(Entry& entry, RequestFinished finished) {
   entry.memory.Release();
   if (entry.started) --started_;
   entry.started = false;
-  sink_({entry.request.key, std::move(finished)});
+  sink_({entry.request.key, RequestFinished{std::move(result), timed_out}});
 }
 
 void Scheduler::RemoveEnded() {
@@ -326,7 +335,7 @@ void Scheduler::RemoveEnded() {
 
 bool Scheduler::WindowOpen(const Entry& entry) const {
   const RequestControl& control = *entry.request.control;
-  return entry.sent_messages - control.acked_messages.load() < limits_.window_messages &&
+  return entry.sent_messages - control.acked_messages.load() < control.window.load() &&
          entry.sent_bytes - control.acked_bytes.load() < limits_.window_bytes;
 }
 

@@ -30,11 +30,10 @@
 namespace mk::daemon {
 
 struct SchedulerLimits {
-  size_t max_batch = 8;            // sequences that decode in one step
-  size_t max_active = 32;          // sequences that exist at once
-  size_t max_waiting = 4096;       // submissions on their way to the thread
-  size_t window_messages = 1024;   // unacknowledged messages per request
-  size_t window_bytes = 8u << 20;  // and their bytes; one message over is allowed
+  size_t max_batch = 8;             // sequences that decode in one step
+  size_t max_active = 32;           // sequences that exist at once
+  size_t max_waiting = 4096;        // submissions on their way to the thread
+  size_t window_bytes = 32u << 20;  // unacknowledged bytes per request; one message over is allowed
   std::chrono::microseconds prefill_target{150'000};  // aim for the length of a step
 };
 
@@ -49,13 +48,14 @@ struct Submission {
 
 struct RequestStarted {};  // the sequence exists, its prompt is being read
 struct RequestFinished {
-  std::optional<Error> error;  // kCancelled: the control's flag was seen
-  bool timed_out = false;      // with an error: the deadline passed
-  TaskSummary summary;         // without an error
+  // What the task said at its end, or why it has no say: kCancelled when the control's flag was
+  // seen before it had begun.
+  Result<protocol::Body> result;
+  bool timed_out = false;  // kCancelled because the deadline passed
 };
 struct SchedulerEvent {
   uint64_t key = 0;
-  std::variant<RequestStarted, TaskMessage, RequestFinished> what;
+  std::variant<RequestStarted, protocol::Body, RequestFinished> what;
 };
 // Hands an event over; waits while the receiver is behind.
 using SchedulerSink = std::function<void(SchedulerEvent)>;
@@ -109,8 +109,8 @@ class Scheduler {
   Status Forward(const Model& model, std::span<ForwardItem> items, std::span<Entry* const> entries);
   void AcceptAll();
   void AcceptOne(Entry& entry);
-  void Send(Entry& entry, TaskMessage message);
-  void Finish(Entry& entry, RequestFinished finished);
+  void Send(Entry& entry, protocol::Body message);
+  void Finish(Entry& entry, Result<protocol::Body> result, bool timed_out = false);
   void RemoveEnded();
   bool WindowOpen(const Entry& entry) const;
   size_t PrefillBudget() const;

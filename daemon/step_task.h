@@ -10,52 +10,22 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <variant>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/model/model.h"
+#include "protocol/messages.h"
 
 namespace mk::daemon {
 
 using Clock = std::chrono::steady_clock;
 
-// One generated token on its way to the client.
-struct TokenMessage {
-  uint32_t index = 0;   // 0 for the first generated token
-  int32_t token = 0;    // id
-  std::string text;     // valid UTF-8; empty while a character is incomplete
-  std::string channel;  // "response", "think"; empty for raw text
-  std::optional<float> logprob;
-};
-// Something large that goes with a position: logits, hidden states, router picks.
-struct TensorMessage {
-  std::string kind;       // "logits", "hidden", "router"
-  uint64_t position = 0;  // absolute position of the token that it belongs to
-  std::string data;       // little-endian values
-};
-// How far the prompt has been read.
-struct PrefillMessage {
-  uint64_t done = 0;
-  uint64_t total = 0;
-};
-using TaskMessage = std::variant<TokenMessage, TensorMessage, PrefillMessage>;
-
 // Bytes that a message counts for in its request's window.
-size_t MessageCost(const TaskMessage& message);
-
-// How a task ended, if it ended well.
-struct TaskSummary {
-  std::string finish_reason;  // "stop", "length"
-  std::string rest;           // text held back until now
-  uint64_t prompt_tokens = 0;
-  uint64_t generated_tokens = 0;
-};
+size_t MessageCost(const protocol::Body& message);
 
 struct StepOutcome {
-  std::vector<TaskMessage> messages;
-  std::optional<TaskSummary> finished;
+  std::vector<protocol::Body> messages;  // chunks and progress, in order
+  std::optional<protocol::Body> done;    // the last message, if the task is finished
 };
 
 class StepTask {
@@ -72,6 +42,8 @@ class StepTask {
   virtual Result<ForwardItem> NextItem(size_t max_tokens) = 0;
   // Called after a forward pass with the item.
   virtual Result<StepOutcome> Accept() = 0;
+  // The last message of a task whose client cancelled it after Start().
+  virtual protocol::Body Cancelled() = 0;
   // Receives what the forward pass shows of this task's item, with item index 0; may be null.
   virtual ForwardObserver* observer() { return nullptr; }
 };
@@ -80,6 +52,8 @@ class StepTask {
 // runs. All members are atomic; none guards another.
 struct RequestControl {
   std::atomic<bool> cancelled{false};
+  // Unacknowledged messages that the task may have; set before it is submitted.
+  std::atomic<uint64_t> window{protocol::kDefaultWindow};
   // Messages and bytes of the task that its client has acknowledged.
   std::atomic<uint64_t> acked_messages{0};
   std::atomic<uint64_t> acked_bytes{0};
@@ -91,7 +65,8 @@ struct RequestControl {
   std::atomic<uint64_t> generated{0};
   std::atomic<int64_t> started_us{0};      // steady clock; 0: not yet
   std::atomic<int64_t> first_token_us{0};  // steady clock; 0: not yet
-  std::atomic<uint64_t> state_bytes{0};    // reserved for the sequence
+  std::atomic<int64_t> last_token_us{0};
+  std::atomic<uint64_t> state_bytes{0};  // reserved for the sequence
 };
 
 inline int64_t NowMicroseconds() {

@@ -16,6 +16,8 @@ constexpr int kReceiveHighWater = 256;
 constexpr int kSendHighWater = 4096;
 // A peer that connects and does not complete the handshake is dropped after this.
 constexpr int kHandshakeMilliseconds = 2000;
+// Time for last messages when the daemon leaves; a client that does not read costs no more.
+constexpr int kLastLingerMilliseconds = 300;
 
 }  // namespace
 
@@ -122,6 +124,11 @@ SendResult Transport::Send(const std::string& peer, std::string_view payload) {
   if (rc < 0) return SendResult::kGone;
   counters_.Add(Counter::kMessagesSent);
   return SendResult::kSent;
+}
+
+void Transport::LingerOnClose() {
+  const int milliseconds = kLastLingerMilliseconds;
+  zmq_setsockopt(router_.handle(), ZMQ_LINGER, &milliseconds, sizeof milliseconds);
 }
 
 bool Transport::DrainMonitor() {

@@ -41,6 +41,8 @@ class Transport {
   // The next message, if one is there.
   bool Receive(Incoming& incoming);
   SendResult Send(const std::string& peer, std::string_view payload);
+  // What is on its way when the transport is destroyed gets a moment to leave.
+  void LingerOnClose();
   // Counts what the monitor saw since the last call. True when a connection ended.
   bool DrainMonitor();
   size_t connections() const { return connections_; }

@@ -1,0 +1,136 @@
+#include "daemon/boot.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <zmq.hpp>
+
+#include "daemon/errors.h"
+#include "daemon/listener.h"
+#include "protocol/messages.h"
+
+namespace mk::daemon {
+namespace {
+
+constexpr auto kPeerStart = std::chrono::seconds(10);  // for another daemon that is starting
+constexpr int kHelloMilliseconds = 2000;
+
+Result<UniqueFd> TakeSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, number);
+  if (pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) {
+    return Fail(ErrorCode::kIo, "cannot block signals");
+  }
+  UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return Fail(ErrorCode::kIo, "cannot create a signalfd");
+  return fd;
+}
+
+// Asks the daemon on the socket who it is. The socket accepts connections.
+std::string AskWho(const std::string& socket) {
+  try {
+    zmq::context_t context(1);
+    zmq::socket_t dealer(context, zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::linger, 0);
+    dealer.set(zmq::sockopt::rcvtimeo, kHelloMilliseconds);
+    dealer.connect("ipc://" + socket);
+    protocol::Request hello;
+    hello.id = 1;
+    hello.args = protocol::HelloArgs{protocol::kProtocolMin, protocol::kProtocolMax,
+                                     std::string(protocol::BuildId()), "microkimid", 0};
+    dealer.send(zmq::buffer(protocol::EncodeRequest(hello)), zmq::send_flags::none);
+    zmq::message_t answer;
+    if (!dealer.recv(answer)) return {};
+    auto reply = protocol::DecodeReply(answer.to_string_view(), protocol::Op::kHello);
+    if (!reply) return {};
+    if (const auto* done = std::get_if<protocol::HelloDone>(&reply->body)) {
+      return done->version + " (pid " + std::to_string(done->pid) + ")";
+    }
+  } catch (const zmq::error_t&) {
+    return {};
+  }
+  return {};
+}
+
+// The lock is held: its holder serves the socket, or is about to.
+protocol::Result<AlreadyRunning> WaitForOther(const protocol::SocketPaths& paths) {
+  const auto give_up = std::chrono::steady_clock::now() + kPeerStart;
+  while (std::chrono::steady_clock::now() < give_up) {
+    if (Probe(paths.socket) == ProbeResult::kLive) {
+      const std::string who = AskWho(paths.socket);
+      if (!who.empty()) {
+        return AlreadyRunning{"microkimid " + who + " runs already on " + paths.socket};
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return protocol::Fail(protocol::ErrorCode::kUnreachable,
+                        "a daemon (pid " + std::to_string(LockFile::ReadPid(paths.lock)) +
+                            ") holds " + paths.lock + " but does not answer on " + paths.socket,
+                        "end it, or choose another socket with --socket");
+}
+
+protocol::Result<protocol::SocketPaths> PathsFor(const Options& options, const UniqueFd& passed) {
+  if (!passed) return protocol::FindSocketPaths(options.socket);
+  return protocol::PathsOfSocket(BoundPath(passed.get()));
+}
+
+}  // namespace
+
+protocol::Result<std::variant<Booted, AlreadyRunning>> Boot(const Options& options) {
+  umask(077);
+  Booted booted;
+  booted.fds = RaiseFdLimit();
+  auto signals = TakeSignals();
+  if (!signals) return protocol::Fail(ToProtocol(signals.error()));
+  booted.signals = std::move(*signals);
+
+  auto passed = TakeActivationSocket();
+  if (!passed) return protocol::Fail(ToProtocol(passed.error()));
+  booted.activated = static_cast<bool>(*passed);
+  auto paths = PathsFor(options, *passed);
+  if (!paths) return protocol::Fail(paths.error());
+  booted.paths = *paths;
+  if (const auto usual = protocol::FindSocketPaths(); usual) {
+    booted.is_default_socket = usual->socket == paths->socket;
+  }
+  if (auto status = protocol::PrepareSocketDirectory(paths->directory); !status) {
+    return protocol::Fail(status.error());
+  }
+
+  auto lock = LockFile::Acquire(paths->lock);
+  if (!lock) {
+    if (lock.error().code != ErrorCode::kIncompatible) {
+      return protocol::Fail(ToProtocol(lock.error()));
+    }
+    auto other = WaitForOther(*paths);
+    if (!other) return protocol::Fail(other.error());
+    return std::variant<Booted, AlreadyRunning>(*other);
+  }
+  booted.lock = std::move(*lock);
+  if (booted.activated) {
+    booted.listening = std::move(*passed);
+    return std::variant<Booted, AlreadyRunning>(std::move(booted));
+  }
+
+  // The lock is ours, so whoever listens here is no daemon that keeps our rules; a socket in use is
+  // never taken away.
+  if (Probe(paths->socket) == ProbeResult::kLive) {
+    return protocol::Fail(
+        protocol::ErrorCode::kBusy,
+        "another program listens on " + paths->socket + " without holding " + paths->lock,
+        "end it, or choose another socket with --socket");
+  }
+  auto listening = Listen(paths->socket);
+  if (!listening) return protocol::Fail(ToProtocol(listening.error()));
+  booted.listening = std::move(*listening);
+  return std::variant<Booted, AlreadyRunning>(std::move(booted));
+}
+
+}  // namespace mk::daemon

@@ -1,0 +1,184 @@
+#include "daemon/client_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mk::daemon {
+namespace {
+
+constexpr auto kProgressInterval = std::chrono::milliseconds(200);
+constexpr auto kForgetAfter = std::chrono::minutes(1);
+
+}  // namespace
+
+uint64_t ClientTable::Touch(const std::string& peer, Clock::time_point now) {
+  Peer& entry = peers_[peer];
+  if (entry.number == 0) entry.number = next_number_++;
+  entry.last_seen = now;
+  return entry.number;
+}
+
+void ClientTable::SetName(const std::string& peer, const std::string& name) {
+  peers_[peer].name = name;
+}
+
+std::string ClientTable::NameOf(const ClientRequest& request) const {
+  const auto it = peers_.find(request.peer);
+  if (it != peers_.end() && !it->second.name.empty()) return it->second.name;
+  return "client " + std::to_string(request.client);
+}
+
+ClientRequest* ClientTable::Open(const std::string& peer, protocol::Request request,
+                                 Clock::time_point now) {
+  const uint64_t number = Touch(peer, now);
+  Peer& entry = peers_[peer];
+  const uint64_t key = next_key_;
+  if (!entry.open.emplace(request.id, key).second) return nullptr;
+  ++next_key_;
+  auto made = std::make_unique<ClientRequest>();
+  made->key = key;
+  made->peer = peer;
+  made->client = number;
+  made->id = request.id;
+  made->op = protocol::OpOf(request);
+  made->args = std::move(request.args);
+  made->arrived = now;
+  ClientRequest* opened = made.get();
+  requests_.emplace(key, std::move(made));
+  return opened;
+}
+
+ClientRequest* ClientTable::Find(uint64_t key) {
+  const auto it = requests_.find(key);
+  return it == requests_.end() || it->second->final ? nullptr : it->second.get();
+}
+
+ClientRequest* ClientTable::Find(const std::string& peer, uint64_t id) {
+  const auto it = peers_.find(peer);
+  if (it == peers_.end()) return nullptr;
+  const auto open = it->second.open.find(id);
+  if (open == it->second.open.end()) return nullptr;
+  const auto request = requests_.find(open->second);
+  return request == requests_.end() ? nullptr : request->second.get();
+}
+
+size_t ClientTable::CountOpen(uint64_t client, protocol::Op op) const {
+  return static_cast<size_t>(
+      std::count_if(requests_.begin(), requests_.end(), [client, op](const auto& entry) {
+        return entry.second->client == client && entry.second->op == op && !entry.second->final;
+      }));
+}
+
+void ClientTable::Reply(const std::string& peer, uint64_t id, protocol::Body body) {
+  // A client whose pipe is full of unread answers does without this one.
+  if (transport_.Send(peer, protocol::EncodeReply({id, 0, std::move(body)})) == SendResult::kGone) {
+    Lose(peer);
+  }
+}
+
+void ClientTable::Send(ClientRequest& request, protocol::Body body, size_t cost) {
+  if (request.lost || request.final) return;
+  const uint64_t seq = request.outbox.next_seq();
+  request.outbox.Add(protocol::EncodeReply({request.id, seq, std::move(body)}), cost);
+  SendNow(request);
+}
+
+void ClientTable::Finish(ClientRequest& request, protocol::Body body) {
+  Send(request, std::move(body));
+  request.final = true;
+  EraseIfDone(request.key);
+}
+
+void ClientTable::SendProgress(ClientRequest& request, protocol::Progress progress,
+                               Clock::time_point now) {
+  if (request.outbox.has_unsent() || now - request.last_progress < kProgressInterval) return;
+  request.last_progress = now;
+  Send(request, std::move(progress));
+}
+
+void ClientTable::Acknowledge(ClientRequest& request, uint64_t seq) {
+  request.outbox.Acknowledge(seq);
+  request.control->acked_messages.store(request.outbox.acked_messages());
+  request.control->acked_bytes.store(request.outbox.acked_bytes());
+}
+
+bool ClientTable::SendNow(ClientRequest& request) {
+  while (request.outbox.has_unsent()) {
+    switch (transport_.Send(request.peer, request.outbox.front())) {
+      case SendResult::kSent:
+        request.outbox.PopSent();
+        break;
+      case SendResult::kFull:
+        return false;
+      case SendResult::kGone:
+        Lose(request.peer);
+        return true;
+    }
+  }
+  return true;
+}
+
+bool ClientTable::Flush() {
+  bool waiting = false;
+  std::vector<uint64_t> keys;
+  for (const auto& [key, request] : requests_) {
+    if (request->outbox.has_unsent() && !request->lost) keys.push_back(key);
+  }
+  for (const uint64_t key : keys) {
+    if (!SendNow(*requests_.at(key))) waiting = true;
+    EraseIfDone(key);
+  }
+  return waiting;
+}
+
+void ClientTable::EraseIfDone(uint64_t key) {
+  const auto it = requests_.find(key);
+  if (it == requests_.end()) return;
+  const ClientRequest& request = *it->second;
+  if (!request.final || (request.outbox.has_unsent() && !request.lost)) return;
+  if (const auto peer = peers_.find(request.peer); peer != peers_.end()) {
+    peer->second.open.erase(request.id);
+  }
+  requests_.erase(it);
+}
+
+void ClientTable::Lose(const std::string& peer) {
+  const auto it = peers_.find(peer);
+  if (it == peers_.end()) return;
+  if (!it->second.open.empty()) counters_.Add(Counter::kClientsLost);
+  for (const auto& [id, key] : it->second.open) {
+    requests_.at(key)->lost = true;
+    lost_.push_back(key);
+  }
+  peers_.erase(it);
+}
+
+std::vector<uint64_t> ClientTable::TakeLost() {
+  auto taken = std::exchange(lost_, {});
+  // Those that had nothing left to do but to send their last message are done with.
+  for (const uint64_t key : taken) EraseIfDone(key);
+  return taken;
+}
+
+void ClientTable::CheckSilence(Clock::time_point now) {
+  const auto limit = std::chrono::milliseconds(protocol::kSilenceMs);
+  std::vector<std::string> silent;
+  for (const auto& [peer, entry] : peers_) {
+    if (now - entry.last_seen < limit) continue;
+    const bool streams = std::any_of(entry.open.begin(), entry.open.end(), [this](const auto& o) {
+      const ClientRequest& request = *requests_.at(o.second);
+      // One that cannot even take its last message does not read.
+      return protocol::InfoOf(request.op).streams || request.final;
+    });
+    if (streams) silent.push_back(peer);
+  }
+  for (const auto& peer : silent) Lose(peer);
+}
+
+void ClientTable::ForgetIdle(Clock::time_point now) {
+  std::erase_if(peers_, [now](const auto& entry) {
+    return entry.second.open.empty() && now - entry.second.last_seen > kForgetAfter;
+  });
+}
+
+}  // namespace mk::daemon

@@ -1,0 +1,118 @@
+// The clients, their open requests, and every message to them.
+//
+// A client is a connection, known by the routing id that libzmq gave it. One that is gone (a send
+// finds nobody) or that falls silent while a request of its streams is lost: its requests are
+// reported by TakeLost(), and what is still sent to it goes nowhere.
+//
+// Belongs to the I/O thread.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/counters.h"
+#include "daemon/outbox.h"
+#include "daemon/step_task.h"
+#include "daemon/transport.h"
+#include "protocol/messages.h"
+
+namespace mk::daemon {
+
+enum class RequestPhase {
+  kLoading,    // waits for its model
+  kPreparing,  // its text is being encoded
+  kScheduled,  // with the scheduler
+  kWorking,    // on a thread for other work, or waiting for it
+};
+
+struct ClientRequest {
+  uint64_t key = 0;  // ours, unique
+  std::string peer;
+  uint64_t client = 0;  // number of the connection
+  uint64_t id = 0;      // the client's
+  protocol::Op op = protocol::Op::kPing;
+  protocol::Args args;
+  RequestPhase phase = RequestPhase::kWorking;
+  std::shared_ptr<RequestControl> control = std::make_shared<RequestControl>();
+  std::string model_path;
+  Clock::time_point arrived;
+  Clock::time_point prepared;  // when the model was there and the prompt encoded
+  std::optional<Clock::time_point> deadline;
+  double load_ms = 0;      // time spent waiting for the model
+  bool started = false;    // the scheduler works on it
+  bool was_loaded = true;  // the model was there when the request came
+  bool load_retried = false;
+  uint64_t told_position = 0;  // queue position that the client knows
+  Clock::time_point last_progress;
+  // Why the daemon ends the request, if it does: told instead of "cancelled".
+  std::optional<protocol::Error> verdict;
+  Outbox outbox;
+  bool final = false;  // its last message is in the outbox
+  bool lost = false;   // its client is gone
+};
+
+class ClientTable {
+ public:
+  ClientTable(Transport& transport, Counters& counters)
+      : transport_(transport), counters_(counters) {}
+
+  // Notes a sign of life and returns the client's number.
+  uint64_t Touch(const std::string& peer, Clock::time_point now);
+  void SetName(const std::string& peer, const std::string& name);
+  std::string NameOf(const ClientRequest& request) const;
+
+  // Null when the client has an open request of this id.
+  ClientRequest* Open(const std::string& peer, protocol::Request request, Clock::time_point now);
+  ClientRequest* Find(uint64_t key);
+  ClientRequest* Find(const std::string& peer, uint64_t id);
+  const std::map<uint64_t, std::unique_ptr<ClientRequest>>& requests() const { return requests_; }
+  // Open requests of one client, by op.
+  size_t CountOpen(uint64_t client, protocol::Op op) const;
+
+  // A single reply to something that is no open request.
+  void Reply(const std::string& peer, uint64_t id, protocol::Body body);
+  // `cost`: see Outbox::Add.
+  void Send(ClientRequest& request, protocol::Body body, size_t cost = 0);
+  // Sends the last message. The request is gone once the message is.
+  void Finish(ClientRequest& request, protocol::Body body);
+  void Acknowledge(ClientRequest& request, uint64_t seq);
+  // A progress message, unless one was sent just now or the client does not keep up.
+  void SendProgress(ClientRequest& request, protocol::Progress progress, Clock::time_point now);
+
+  // Tries again what the transport could not take. True when something still waits.
+  bool Flush();
+  // Takes clients that have been silent for too long for lost.
+  void CheckSilence(Clock::time_point now);
+  // Keys of requests whose client was lost since the last call.
+  std::vector<uint64_t> TakeLost();
+  // Forgets clients without requests that have not been heard of for a while.
+  void ForgetIdle(Clock::time_point now);
+
+ private:
+  struct Peer {
+    uint64_t number = 0;
+    std::string name;
+    Clock::time_point last_seen;
+    std::map<uint64_t, uint64_t> open;  // id to key
+  };
+  // False: the transport is full, try later.
+  bool SendNow(ClientRequest& request);
+  void Lose(const std::string& peer);
+  void EraseIfDone(uint64_t key);
+
+  Transport& transport_;
+  Counters& counters_;
+  uint64_t next_key_ = 1;
+  uint64_t next_number_ = 1;
+  std::unordered_map<std::string, Peer> peers_;
+  std::map<uint64_t, std::unique_ptr<ClientRequest>> requests_;
+  std::vector<uint64_t> lost_;
+};
+
+}  // namespace mk::daemon

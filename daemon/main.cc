@@ -1,0 +1,165 @@
+// microkimid: boots, serves, leaves.
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "daemon/boot.h"
+#include "daemon/dirs.h"
+#include "daemon/log.h"
+#include "daemon/notify.h"
+#include "daemon/options.h"
+#include "daemon/server.h"
+#include "protocol/version.h"
+
+namespace mk::daemon {
+namespace {
+
+// A start-up as its starter sees it: who is told, and in which words.
+class Starter {
+ public:
+  // `detached`: the starter is our own parent process, which prints what it reads.
+  Starter(ReadyPipe pipe, bool detached, bool loud)
+      : pipe_(std::move(pipe)), detached_(detached), loud_(loud) {}
+
+  void Ready(const std::string& socket) {
+    NotifySystemd("READY=1\nSTATUS=ready");
+    if (detached_)
+      return pipe_.Say("microkimid (pid " + std::to_string(getpid()) + ") is ready on " + socket);
+    pipe_.Ready();
+  }
+  int AlreadyRunning(const std::string& text) {
+    if (loud_) std::printf("%s\n", text.c_str());
+    if (detached_) {
+      pipe_.Say(text);
+    } else {
+      pipe_.Ready();  // there is a daemon: that is what was wanted
+    }
+    return protocol::kExitDone;
+  }
+  int Failed(const std::string& message, const std::string& hint) {
+    const std::string line = hint.empty() ? message : message + "; " + hint;
+    if (loud_) std::fprintf(stderr, "microkimid: %s\n", line.c_str());
+    if (!loud_) spdlog::error("{}", line);
+    pipe_.Failed(line);
+    return protocol::kExitUnreachable;
+  }
+
+ private:
+  ReadyPipe pipe_;
+  bool detached_;
+  bool loud_;
+};
+
+int Serve(const Options& options, Starter& starter) {
+  auto booted = Boot(options);
+  if (!booted) return starter.Failed(booted.error().message, booted.error().hint);
+  if (const auto* running = std::get_if<AlreadyRunning>(&*booted)) {
+    return starter.AlreadyRunning(running->text);
+  }
+  ServerSetup setup;
+  setup.booted = std::move(std::get<Booted>(*booted));
+  setup.options = options;
+
+  auto config = LoadConfig(options.config_file);
+  if (!config) return starter.Failed(config.error().message, config.error().hint);
+  setup.config = WithOverrides(config->config, options);
+  auto state = protocol::StateDirectory();
+  if (!state) return starter.Failed(state.error().message, state.error().hint);
+  if (auto made = MakePrivateDirectory(*state); !made) {
+    return starter.Failed(made.error().message, made.error().hint);
+  }
+  setup.state_directory = *state;
+  LogOptions log;
+  log.level = setup.config.log_level;
+  log.to_stderr = options.foreground || std::getenv("NOTIFY_SOCKET") != nullptr;
+  if (!log.to_stderr) {
+    log.file = LogFileFor(*state, setup.booted.paths.socket, setup.booted.is_default_socket);
+  }
+  if (auto status = SetUpLog(log); !status) {
+    return starter.Failed(status.error().message, status.error().hint);
+  }
+  setup.log_file = log.file;
+  for (const std::string& warning : config->warnings) spdlog::warn("{}", warning);
+
+  const std::string socket = setup.booted.paths.socket;
+  auto server = Server::Create(std::move(setup));
+  if (!server) return starter.Failed(server.error().message, server.error().hint);
+  spdlog::info("microkimid {} serves on {}", protocol::BuildId(), socket);
+  starter.Ready(socket);
+  return (*server)->Run();
+}
+
+// In the parent: prints what the child says of its start, and returns the exit code.
+int WaitForChild(UniqueFd pipe, pid_t child) {
+  std::string line;
+  char buffer[512];
+  ssize_t got = 0;
+  while ((got = read(pipe.get(), buffer, sizeof buffer)) > 0) {
+    line.append(buffer, static_cast<size_t>(got));
+  }
+  if (line.empty()) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    std::fprintf(stderr, "microkimid: the daemon ended before it was ready\n");
+    return protocol::kExitUnreachable;
+  }
+  if (line.rfind("error: ", 0) == 0) {
+    std::fprintf(stderr, "microkimid: %s", line.c_str() + 7);
+    return protocol::kExitUnreachable;
+  }
+  std::fputs(line.c_str(), stdout);
+  return protocol::kExitDone;
+}
+
+// Goes into the background before any thread or context exists: forking later would break both.
+int Detach(const Options& options) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    std::perror("microkimid: pipe");
+    return protocol::kExitUnreachable;
+  }
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) {
+    std::perror("microkimid: fork");
+    return protocol::kExitUnreachable;
+  }
+  if (child > 0) {
+    writing.Reset();
+    return WaitForChild(std::move(reading), child);
+  }
+  reading.Reset();
+  setsid();
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int fd = 0; fd <= 2; ++fd) dup2(null.get(), fd);
+  if (chdir("/") != 0) spdlog::warn("cannot leave the working directory");
+  Starter starter(ReadyPipe(writing.Release()), true, false);
+  return Serve(options, starter);
+}
+
+int Main(int argc, const char* const* argv) {
+  auto parsed = ParseOptions(argc, argv, std::string(protocol::BuildId()));
+  if (const int* code = std::get_if<int>(&parsed)) return *code;
+  const Options& options = std::get<Options>(parsed);
+  spdlog::set_level(spdlog::level::off);  // until the log is set up
+  const bool supervised =
+      std::getenv("NOTIFY_SOCKET") != nullptr || std::getenv("LISTEN_FDS") != nullptr;
+  if (!options.foreground && options.ready_fd < 0 && !supervised) return Detach(options);
+  Starter starter(ReadyPipe(options.ready_fd), false, options.foreground || supervised);
+  return Serve(options, starter);
+}
+
+}  // namespace
+}  // namespace mk::daemon
+
+int main(int argc, char** argv) {
+  return mk::daemon::Main(argc, argv);
+}

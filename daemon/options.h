@@ -1,0 +1,36 @@
+// Command line of microkimid.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "daemon/config.h"
+
+namespace mk::daemon {
+
+struct Options {
+  std::string socket;       // absolute; empty: MICROKIMI_SOCKET, else the user's default
+  std::string config_file;  // absolute
+  bool foreground = false;
+  int ready_fd = -1;
+  std::optional<std::chrono::milliseconds> idle_exit;
+  // What overrides the config file.
+  std::optional<std::string> log_level;
+  std::optional<int> threads;
+  std::optional<uint64_t> memory;
+  std::optional<int> max_batch;
+};
+
+// The options, or the exit code after --help, --version or a bad command line; what there is to
+// say has been printed then.
+std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
+                                        const std::string& version);
+
+// The config with what the command line overrides.
+Config WithOverrides(Config config, const Options& options);
+
+}  // namespace mk::daemon

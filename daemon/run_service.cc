@@ -1,0 +1,181 @@
+#include "daemon/run_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/errors.h"
+#include "daemon/run_task.h"
+
+namespace mk::daemon {
+namespace {
+
+bool IsOpenRun(const ClientRequest& request) {
+  return request.op == protocol::Op::kRun && !request.final;
+}
+
+double Milliseconds(int64_t from_us, int64_t to_us) {
+  return to_us > from_us && from_us > 0 ? static_cast<double>(to_us - from_us) / 1000.0 : 0;
+}
+
+int64_t Microseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) const {
+  uint64_t running = 0;
+  uint64_t waiting = 0;
+  for (const auto& [key, other] : core_.clients.requests()) {
+    if (!IsOpenRun(*other) || key == request.key) continue;
+    ++(other->started ? running : waiting);
+  }
+  const uint64_t limit =
+      core_.limits.max_active + static_cast<uint64_t>(std::max(core_.config.max_queue, 0));
+  // No client may fill more than half of the places, so that there is always room for another.
+  const uint64_t own = core_.clients.CountOpen(request.client, protocol::Op::kRun) - 1;
+  if (running + waiting < limit && own < std::max<uint64_t>(1, limit / 2)) return std::nullopt;
+  core_.counters.Add(Counter::kRequestsBusy);
+  return protocol::Error{
+      protocol::ErrorCode::kBusy,
+      std::to_string(running) + " requests are running and " + std::to_string(waiting) +
+          " are waiting",
+      "try again later",
+      {{"queue", static_cast<int64_t>(waiting)}, {"running", static_cast<int64_t>(running)}}};
+}
+
+uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
+  uint64_t before = 0;
+  for (const auto& [key, other] : core_.clients.requests()) {
+    if (key >= request.key) break;
+    if (IsOpenRun(*other) && !other->started) ++before;
+  }
+  return before;
+}
+
+void RunService::Handle(ClientRequest& request) {
+  if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
+  const auto& args = std::get<protocol::RunArgs>(request.args);
+  request.control->window.store(args.window);
+  if (args.timeout_ms > 0) {
+    request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
+  }
+  core_.counters.Add(Counter::kRequestsAccepted);
+  request.told_position = WaitingBefore(request);
+  core_.clients.Send(request, protocol::Accepted{request.told_position});
+  ModelRegistry::Entry* entry = models_.Acquire(request, args.model);
+  if (entry != nullptr && entry->loaded) OnModelReady(request, *entry);
+}
+
+void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
+  request.phase = RequestPhase::kPreparing;
+  // The arguments are not needed here again; a prompt may be large.
+  auto args =
+      std::make_shared<protocol::RunArgs>(std::move(std::get<protocol::RunArgs>(request.args)));
+  auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
+               &events = core_.events] {
+    if (control->cancelled.load()) return;  // answered already
+    events.Push(RunPrepared{key, PrepareRun(loaded, std::move(*args))});
+  };
+  if (!core_.aux.Post(std::move(task))) {
+    core_.registry.Release(request.key);
+    core_.clients.Finish(
+        request,
+        protocol::Error{protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}});
+  }
+}
+
+void RunService::OnPrepared(RunPrepared prepared) {
+  ClientRequest* request = core_.clients.Find(prepared.key);
+  if (request == nullptr || request->control->cancelled.load()) return;
+  if (!prepared.run) {
+    core_.registry.Release(request->key);
+    core_.counters.Add(Counter::kRequestsFailed);
+    return core_.clients.Finish(*request, prepared.run.error());
+  }
+  request->phase = RequestPhase::kScheduled;
+  request->prepared = Clock::now();
+  request->control->prompt_total.store(prepared.run->prompt_tokens);
+  if (core_.ledger.available() < prepared.run->state_bytes) core_.registry.UnloadIdle();
+  Submission submission;
+  submission.key = request->key;
+  submission.client = request->client;
+  submission.task = std::move(prepared.run->task);
+  submission.control = request->control;
+  submission.state_bytes = prepared.run->state_bytes;
+  submission.deadline = request->deadline;
+  if (!core_.scheduler.Submit(std::move(submission))) {
+    core_.registry.Release(request->key);
+    core_.clients.Finish(
+        *request,
+        protocol::Error{protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}});
+  }
+}
+
+void RunService::OnSchedulerEvent(SchedulerEvent event) {
+  ClientRequest* request = core_.clients.Find(event.key);
+  if (request == nullptr) return;
+  if (std::holds_alternative<RequestStarted>(event.what)) {
+    request->started = true;
+    TellPositions();
+  } else if (auto* message = std::get_if<protocol::Body>(&event.what)) {
+    const size_t cost = MessageCost(*message);
+    core_.clients.Send(*request, std::move(*message), cost);
+  } else {
+    OnFinished(*request, std::move(std::get<RequestFinished>(event.what)));
+  }
+}
+
+// Those who wait learn how many are before them, when that changed.
+void RunService::TellPositions() {
+  uint64_t before = 0;
+  for (const auto& [key, request] : core_.clients.requests()) {
+    if (!IsOpenRun(*request) || request->started) continue;
+    if (request->told_position != before && !request->outbox.has_unsent()) {
+      request->told_position = before;
+      core_.clients.Send(*request, protocol::Progress{"queue", before, 0, "requests"});
+    }
+    ++before;
+  }
+}
+
+void RunService::FillTiming(const ClientRequest& request, protocol::Timing& timing) const {
+  const RequestControl& control = *request.control;
+  const int64_t arrived = Microseconds(request.arrived);
+  const int64_t started = control.started_us.load();
+  const int64_t first = control.first_token_us.load();
+  const int64_t last = control.last_token_us.load();
+  timing.load_ms = request.load_ms;
+  timing.queue_ms = std::max(0.0, Milliseconds(arrived, started) - request.load_ms);
+  timing.prefill_ms = Milliseconds(started, first > 0 ? first : NowMicroseconds());
+  timing.ttft_ms = Milliseconds(arrived, first);
+  timing.decode_ms = Milliseconds(first, last);
+  timing.total_ms = Milliseconds(arrived, NowMicroseconds());
+  const uint64_t generated = control.generated.load();
+  // The first token comes with the prompt; the rate is that of the others.
+  if (generated > 1 && timing.decode_ms > 0) {
+    timing.tok_per_s = static_cast<double>(generated - 1) * 1000.0 / timing.decode_ms;
+  }
+}
+
+void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
+  core_.registry.Release(request.key);
+  const bool stopped_short = request.control->cancelled.load() || finished.timed_out;
+  core_.counters.Add(stopped_short     ? Counter::kRequestsCancelled
+                     : finished.result ? Counter::kRequestsDone
+                                       : Counter::kRequestsFailed);
+  if (request.verdict && request.control->cancelled.load()) {
+    return core_.clients.Finish(request, *request.verdict);
+  }
+  if (!finished.result) {
+    protocol::Error error = ToModelError(finished.result.error());
+    if (finished.timed_out) error.code = protocol::ErrorCode::kTimeout;
+    return core_.clients.Finish(request, std::move(error));
+  }
+  if (auto* done = std::get_if<protocol::RunDone>(&*finished.result)) {
+    FillTiming(request, done->timing);
+  }
+  core_.clients.Finish(request, std::move(*finished.result));
+}
+
+}  // namespace mk::daemon

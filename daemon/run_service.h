@@ -1,0 +1,33 @@
+// run: from a request to its last token.
+//
+//   admission -> model (ModelService) -> prompt encoded (aux thread) -> scheduler -> done
+
+#pragma once
+
+#include "daemon/core.h"
+#include "daemon/model_service.h"
+
+namespace mk::daemon {
+
+class RunService {
+ public:
+  RunService(Core& core, ModelService& models) : core_(core), models_(models) {}
+
+  void Handle(ClientRequest& request);
+  void OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry);
+  void OnPrepared(RunPrepared prepared);
+  void OnSchedulerEvent(SchedulerEvent event);
+
+ private:
+  // An error when the request cannot be taken on now.
+  std::optional<protocol::Error> Refuse(const ClientRequest& request) const;
+  uint64_t WaitingBefore(const ClientRequest& request) const;
+  void TellPositions();
+  void OnFinished(ClientRequest& request, RequestFinished finished);
+  void FillTiming(const ClientRequest& request, protocol::Timing& timing) const;
+
+  Core& core_;
+  ModelService& models_;
+};
+
+}  // namespace mk::daemon

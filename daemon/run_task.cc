@@ -1,0 +1,292 @@
+#include "daemon/run_task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "daemon/errors.h"
+#include "daemon/text_service.h"
+
+namespace mk::daemon {
+namespace {
+
+// Longest timeline of a sequence, in tokens; memory is the real limit.
+constexpr size_t kMaxContext = size_t{1} << 20;
+// While hidden states or router picks are wanted, so many tokens are read per step: what they take
+// is held until it is sent.
+constexpr size_t kCapturedTokens = kPrefillBlock;
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+// log of the probability that the whole row of logits gives to a token.
+double LogProbability(std::span<const float> logits, int32_t id) {
+  const double maximum = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - maximum);
+  return static_cast<double>(logits[static_cast<size_t>(id)]) - maximum - std::log(sum);
+}
+
+SamplingOptions SamplingOf(const protocol::RunArgs& args, uint64_t seed) {
+  SamplingOptions sampling;
+  sampling.temperature = static_cast<float>(args.temperature);
+  sampling.top_p = static_cast<float>(args.top_p);
+  sampling.top_k = args.top_k;
+  sampling.min_p = static_cast<float>(args.min_p);
+  sampling.seed = seed;
+  return sampling;
+}
+
+protocol::Error NoTokenizer(const LoadedModel& loaded) {
+  protocol::Error error = ToProtocol(loaded.tokenizer_error);
+  error.message = "the model cannot be given text: " + error.message;
+  if (error.hint.empty()) error.hint = "name a vocabulary with --vocab, or give token ids";
+  return error;
+}
+
+// Token ids of the prompt, and which ids end the answer.
+protocol::Status EncodePromptOf(RunTask::Plan& plan) {
+  const Tokenizer* tokenizer = plan.loaded->tokenizer.get();
+  if (tokenizer != nullptr) {
+    const auto stops = plan.chat ? tokenizer->chat_stop_ids() : tokenizer->prompt_stop_ids();
+    plan.stop_ids.assign(stops.begin(), stops.end());
+  } else if (plan.loaded->model->info().end_of_msg >= 0) {
+    plan.stop_ids = {plan.loaded->model->info().end_of_msg};
+  }
+  if (plan.args.ids) {
+    plan.prompt = std::move(*plan.args.ids);
+    return {};
+  }
+  if (tokenizer == nullptr) return protocol::Fail(NoTokenizer(*plan.loaded));
+  auto encoded = plan.chat ? tokenizer->RenderChat(SingleTurn(plan.args.system, *plan.args.prompt),
+                                                   plan.chat_options)
+                           : tokenizer->EncodePrompt(*plan.args.prompt);
+  if (!encoded) return protocol::Fail(ToProtocol(encoded.error()));
+  plan.prompt = std::move(encoded->ids);
+  plan.unknown = encoded->unknown;
+  plan.args.prompt.reset();
+  return {};
+}
+
+std::vector<std::string> WarningsOf(const RunTask::Plan& plan) {
+  if (plan.unknown == 0) return {};
+  return {std::to_string(plan.unknown) +
+          " tokens of the prompt stand for text that the vocabulary cannot spell"};
+}
+
+double Percentile(std::vector<int64_t> sorted, double share) {
+  const auto index = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
+  return static_cast<double>(sorted[index]) / 1000.0;
+}
+
+}  // namespace
+
+protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> loaded,
+                                         protocol::RunArgs args) {
+  const ModelInfo& info = loaded->model->info();
+  RunTask::Plan plan;
+  plan.chat = args.prompt.has_value() && !args.raw;
+  plan.seed = args.seed ? *args.seed : RandomSeed();
+  if (plan.chat) {
+    auto options = ChatOptionsOf(args.dialect, args.thinking);
+    if (!options) return protocol::Fail(options.error());
+    plan.chat_options = *options;
+  }
+  plan.loaded = std::move(loaded);
+  plan.args = std::move(args);
+  if (auto status = ValidateSampling(SamplingOf(plan.args, plan.seed)); !status) {
+    return protocol::Fail(ToProtocol(status.error()));
+  }
+  if (auto status = EncodePromptOf(plan); !status) return protocol::Fail(status.error());
+
+  PreparedRun run;
+  run.prompt_tokens = plan.prompt.size();
+  const uint64_t tokens = run.prompt_tokens + plan.args.max_new;
+  if (tokens > kMaxContext) {
+    return protocol::Fail(protocol::ErrorCode::kContextOverflow,
+                          std::to_string(run.prompt_tokens) + " prompt tokens and " +
+                              std::to_string(plan.args.max_new) + " new ones exceed the limit of " +
+                              std::to_string(kMaxContext) + " tokens",
+                          "shorten the prompt or ask for fewer tokens");
+  }
+  // Beside the sequence's state: its row of logits.
+  run.state_bytes = info.state_bytes + info.bytes_per_token * tokens + info.vocab * sizeof(float);
+  run.task = std::make_unique<RunTask>(std::move(plan));
+  return run;
+}
+
+RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
+  const protocol::RunArgs& args = plan_.args;
+  if (args.want_hidden || args.want_routes) {
+    capture_.emplace(model().info().layers, args.want_hidden, args.want_routes);
+  }
+}
+
+Status RunTask::Start() {
+  SequenceOptions options;
+  options.max_tokens = kMaxContext;
+  options.chunked_prefill = plan_.args.chunked_prefill;
+  auto sequence = model().NewSequence(options);
+  if (!sequence) return Fail(sequence.error());
+  sequence_ = std::move(*sequence);
+
+  GenerationOptions generation;
+  generation.sampling = SamplingOf(plan_.args, plan_.seed);
+  generation.max_new = plan_.args.max_new;
+  generation.context_limit = kMaxContext;
+  generation.stop_ids = plan_.stop_ids;
+  generation.stops = plan_.args.stop;
+  std::unique_ptr<ChannelParser> channels;
+  const auto& tokenizer = plan_.loaded->tokenizer;
+  if (plan_.chat) channels = tokenizer->NewChannelParser(plan_.chat_options);
+  auto made = Generation::Create(*sequence_, model().info().vocab, std::move(plan_.prompt),
+                                 std::move(generation), tokenizer, std::move(channels));
+  if (!made) return Fail(made.error());
+  generation_ = std::move(*made);
+  return {};
+}
+
+Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
+  if (capture_) max_tokens = std::min(max_tokens, kCapturedTokens);
+  std::optional<ForwardItem> item;
+  if (normalising_) {
+    item = generation_->NormaliseItem(LogitsWanted::kLast);
+  } else {
+    item = generation_->NextItem(std::max(max_tokens, kPrefillBlock));
+  }
+  if (!item || item->tokens.empty()) {
+    return Fail(ErrorCode::kInternal, "a request without a next token was scheduled");
+  }
+  if (capture_) capture_->Begin(sequence_->length(), item->tokens.size(), model().info().hidden);
+  return *item;
+}
+
+Result<StepOutcome> RunTask::Accept() {
+  StepOutcome outcome;
+  if (capture_) capture_->Take(outcome.messages);
+  const bool was_prefilling = prefilling();
+  if (normalising_) {
+    generation_->AcceptNormalised();
+  } else {
+    auto step = generation_->Accept();
+    if (!step) return Fail(step.error());
+    TakeStep(*step, outcome);
+  }
+  // A row of logits belongs to the token before it: the last of the prompt, or a generated one.
+  if (plan_.args.want_logits && !prefilling()) {
+    AppendRow("logits", sequence_->length() - 1, generation_->logits(), outcome.messages);
+  }
+  if (was_prefilling && prefilling()) {
+    outcome.messages.emplace_back(protocol::Progress{"prefill", generation_->ingested_tokens(),
+                                                     generation_->prompt_tokens(), "tokens"});
+  }
+  if (!generation_->finished()) return outcome;
+  if (!normalising_ && WantsLastToken()) {
+    normalising_ = true;
+  } else {
+    outcome.done = Done();
+  }
+  return outcome;
+}
+
+// Whether the last token must still be read because its tensors are wanted.
+bool RunTask::WantsLastToken() const {
+  return (capture_ || plan_.args.want_logits) &&
+         generation_->NormaliseItem(LogitsWanted::kLast).has_value();
+}
+
+void RunTask::TakeStep(const GenerationStep& step, StepOutcome& outcome) {
+  TakeText(step.text);
+  if (!step.emitted) return;
+  if (plan_.args.stats) token_times_.push_back(NowMicroseconds());
+  outcome.messages.emplace_back(NextChunk(step));
+}
+
+void RunTask::TakeText(const std::vector<TextPiece>& pieces) {
+  for (const TextPiece& piece : pieces) {
+    if (piece.channel == Channel::kAnswer) answer_ += piece.text;
+    if (piece.channel == Channel::kReasoning) reasoning_ += piece.text;
+    if (!untold_.empty() && untold_.back().channel == piece.channel) {
+      untold_.back().text += piece.text;
+    } else {
+      untold_.push_back(piece);
+    }
+  }
+}
+
+// The chunk of a token carries text of one channel; what comes from another one waits for the next.
+protocol::TokenChunk RunTask::NextChunk(const GenerationStep& step) {
+  protocol::TokenChunk chunk;
+  chunk.index = static_cast<uint32_t>(generation_->emitted().size() - 1);
+  chunk.id = step.id;
+  Channel channel = step.channel;
+  if (!untold_.empty()) {
+    channel = untold_.front().channel;
+    chunk.text = std::move(untold_.front().text);
+    untold_.pop_front();
+  }
+  if (plan_.chat) chunk.channel = ChannelName(channel);
+  if (plan_.args.logprobs) chunk.logprob = LogProbability(generation_->logits(), step.id);
+  return chunk;
+}
+
+protocol::Body RunTask::Cancelled() {
+  TakeText(generation_->Cancel().text);
+  return Done();
+}
+
+protocol::RunDone RunTask::Done() const {
+  const protocol::RunArgs& args = plan_.args;
+  protocol::RunDone done;
+  done.finish_reason = FinishReasonName(generation_->finish_reason());
+  done.text = answer_;
+  done.reasoning = reasoning_;
+  for (const TextPiece& piece : untold_) {
+    if (piece.channel == Channel::kAnswer) done.rest += piece.text;
+  }
+  done.prompt_ids.assign(generation_->prompt().begin(), generation_->prompt().end());
+  done.ids.assign(generation_->emitted().begin(), generation_->emitted().end());
+  done.usage = {generation_->prompt_tokens(), generation_->emitted().size(), plan_.unknown};
+  AddTokenTimes(done.timing);
+
+  protocol::RunOptions& options = done.options;
+  options.raw = args.raw;
+  options.thinking = args.thinking;
+  if (plan_.chat) {
+    options.dialect = ChatDialectName(
+        plan_.chat_options.dialect.value_or(plan_.loaded->tokenizer->default_dialect()));
+  }
+  options.max_new = args.max_new;
+  options.temperature = args.temperature;
+  options.top_p = args.top_p;
+  options.top_k = args.top_k;
+  options.min_p = args.min_p;
+  options.seed = plan_.seed;
+  options.precision = args.precision;
+  options.chunked_prefill = args.chunked_prefill;
+  options.stop = args.stop;
+  options.timeout_ms = args.timeout_ms;
+
+  done.trust.precision = args.precision;
+  done.trust.fingerprint = model().info().fingerprint;
+  done.trust.model_path = model().info().path;
+  done.trust.build_id = protocol::BuildId();
+  done.warnings = WarningsOf(plan_);
+  return done;
+}
+
+void RunTask::AddTokenTimes(protocol::Timing& timing) const {
+  if (token_times_.size() < 2) return;
+  std::vector<int64_t> steps;
+  for (size_t i = 1; i < token_times_.size(); ++i) {
+    steps.push_back(token_times_[i] - token_times_[i - 1]);
+  }
+  std::sort(steps.begin(), steps.end());
+  timing.token_p50_ms = Percentile(steps, 0.50);
+  timing.token_p95_ms = Percentile(steps, 0.95);
+}
+
+}  // namespace mk::daemon

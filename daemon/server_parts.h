@@ -1,0 +1,40 @@
+// What a Server is made of, in the order in which it is made; it is unmade in reverse.
+
+#pragma once
+
+#include <memory>
+
+#include "daemon/server.h"
+#include "engine/model/executor.h"
+
+namespace mk::daemon {
+
+// Time that running requests have to end when the daemon is told to leave.
+inline constexpr std::chrono::milliseconds kDefaultGrace{3000};
+
+// What requests are told when the daemon leaves.
+protocol::Error ShuttingDown();
+
+struct Server::Parts {
+  explicit Parts(ServerSetup given)
+      : setup(std::move(given)),
+        ledger(setup.config.memory > 0 ? setup.config.memory : DefaultMemoryBudget()) {}
+
+  ServerSetup setup;
+  int threads = 1;
+  SchedulerLimits limits;
+  Counters counters;
+  Ledger ledger;
+  IoQueue events{kIoQueueCapacity};
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<ClientTable> clients;
+  // Threads from here on: they stop before what they use goes.
+  std::unique_ptr<ModelRegistry> registry;
+  std::unique_ptr<Scheduler> scheduler;
+  TaskThread aux{"aux", 256};
+  TaskThread jobs{"jobs", 16, 10};
+  ino_t socket_inode = 0;
+};
+
+}  // namespace mk::daemon

@@ -1,0 +1,23 @@
+// The answer to the status op, put together from what the I/O thread knows.
+
+#pragma once
+
+#include <string>
+
+#include "daemon/core.h"
+#include "protocol/messages.h"
+
+namespace mk::daemon {
+
+// What of the answer is the same as long as the daemon lives.
+struct Identity {
+  std::string socket;
+  std::string log;
+  std::string state_directory;
+  Clock::time_point started;
+};
+
+protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
+                                 Clock::time_point now);
+
+}  // namespace mk::daemon

@@ -1,0 +1,139 @@
+// Config file and command line.
+
+#include "daemon/config.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <variant>
+
+#include "daemon/options.h"
+#include "temp_dir.h"
+
+namespace mk::daemon {
+namespace {
+
+Result<LoadedConfig> Load(const std::string& text) {
+  TempDir dir;
+  std::ofstream(dir / "config.toml") << text;
+  return LoadConfig(dir / "config.toml");
+}
+
+TEST(Config, MissingFileGivesDefaults) {
+  auto loaded = LoadConfig("/nonexistent/config.toml");
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->config.max_batch, 8);
+  EXPECT_EQ(loaded->config.keep_alive, std::chrono::minutes(10));
+}
+
+TEST(Config, EveryKeyIsRead) {
+  auto loaded = Load(R"(
+default_model = "story"
+threads = 3
+memory = "2GiB"
+max_batch = 4
+max_queue = 5
+keep_alive = "90s"
+log_level = "debug"
+[aliases]
+story = "/m/story.bin"
+)");
+  ASSERT_TRUE(loaded) << loaded.error().ToString();
+  const Config& config = loaded->config;
+  EXPECT_EQ(config.default_model, "story");
+  EXPECT_EQ(config.threads, 3);
+  EXPECT_EQ(config.memory, uint64_t{2} << 30);
+  EXPECT_EQ(config.max_batch, 4);
+  EXPECT_EQ(config.max_queue, 5);
+  EXPECT_EQ(config.keep_alive, std::chrono::seconds(90));
+  EXPECT_EQ(config.log_level, "debug");
+  EXPECT_EQ(config.aliases.at("story"), "/m/story.bin");
+  EXPECT_TRUE(loaded->warnings.empty());
+}
+
+TEST(Config, UnknownKeyIsAWarningThatNamesItAndItsLine) {
+  auto loaded = Load("threads = 1\nthraeds = 2\n");
+  ASSERT_TRUE(loaded);
+  ASSERT_EQ(loaded->warnings.size(), 1U);
+  EXPECT_NE(loaded->warnings[0].find("\"thraeds\""), std::string::npos);
+  EXPECT_NE(loaded->warnings[0].find(":2:"), std::string::npos);
+}
+
+TEST(Config, BadValuesNameTheKey) {
+  for (const char* text : {"threads = \"two\"", "threads = -1", "memory = \"8GB\"", "memory = -4",
+                           "keep_alive = 10", "keep_alive = \"10 parsecs\"", "max_batch = 0",
+                           "log_level = \"loud\"", "aliases = 3", "[aliases]\nx = 4"}) {
+    auto loaded = Load(text);
+    ASSERT_FALSE(loaded) << text;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << text;
+    EXPECT_FALSE(loaded.error().hint.empty()) << text;
+  }
+}
+
+TEST(Config, SyntaxErrorNamesTheLine) {
+  auto loaded = Load("threads = 1\nmemory = = 2\n");
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().message.find(":2:"), std::string::npos) << loaded.error().message;
+}
+
+TEST(Config, DurationsAndSizes) {
+  EXPECT_EQ(*ParseDuration("250ms"), std::chrono::milliseconds(250));
+  EXPECT_EQ(*ParseDuration("2h"), std::chrono::hours(2));
+  EXPECT_EQ(ParseDuration("-1")->count(), -1);
+  for (const char* bad : {"", "h", "10", "-5s", "1.5s", "99999999999999999999d", "10s "}) {
+    EXPECT_FALSE(ParseDuration(bad)) << bad;
+  }
+  EXPECT_EQ(*ParseBytes("512MiB"), uint64_t{512} << 20);
+  EXPECT_EQ(*ParseBytes("17"), 17U);
+  EXPECT_EQ(*ParseBytes("auto"), 0U);
+  for (const char* bad : {"", "GiB", "-1", "8 GiB", "99999999999TiB"}) {
+    EXPECT_FALSE(ParseBytes(bad)) << bad;
+  }
+}
+
+std::variant<Options, int> Parse(std::vector<const char*> args) {
+  args.insert(args.begin(), "microkimid");
+  return ParseOptions(static_cast<int>(args.size()), args.data(), "1.2.3");
+}
+
+TEST(Options, OverrideTheConfig) {
+  auto parsed = Parse({"--socket", "/x/s", "--threads", "2", "--memory", "1GiB", "--max-batch", "3",
+                       "--log-level", "warn", "--idle-exit", "5m", "--ready-fd", "7"});
+  ASSERT_TRUE(std::holds_alternative<Options>(parsed));
+  const Options& options = std::get<Options>(parsed);
+  EXPECT_EQ(options.socket, "/x/s");
+  EXPECT_EQ(options.ready_fd, 7);
+  EXPECT_EQ(options.idle_exit, std::chrono::minutes(5));
+  Config config;
+  config.keep_alive = std::chrono::seconds(1);
+  config = WithOverrides(config, options);
+  EXPECT_EQ(config.threads, 2);
+  EXPECT_EQ(config.memory, uint64_t{1} << 30);
+  EXPECT_EQ(config.max_batch, 3);
+  EXPECT_EQ(config.log_level, "warn");
+  EXPECT_EQ(config.keep_alive, std::chrono::seconds(1));
+}
+
+TEST(Options, RelativeSocketBecomesAbsolute) {
+  auto parsed = Parse({"--socket", "run/s"});
+  ASSERT_TRUE(std::holds_alternative<Options>(parsed));
+  EXPECT_EQ(std::get<Options>(parsed).socket, (std::filesystem::current_path() / "run/s").string());
+}
+
+TEST(Options, BadOnesExitWith2AndHelpWith0) {
+  for (const auto& bad : std::vector<std::vector<const char*>>{{"--bogus"},
+                                                               {"--threads", "0"},
+                                                               {"--memory", "lots"},
+                                                               {"--idle-exit", "soon"},
+                                                               {"--log-level", "loud"},
+                                                               {"positional"}}) {
+    auto parsed = Parse(bad);
+    ASSERT_TRUE(std::holds_alternative<int>(parsed)) << bad[0];
+    EXPECT_EQ(std::get<int>(parsed), 2) << bad[0];
+  }
+  EXPECT_EQ(std::get<int>(Parse({"--help"})), 0);
+  EXPECT_EQ(std::get<int>(Parse({"--version"})), 0);
+}
+
+}  // namespace
+}  // namespace mk::daemon

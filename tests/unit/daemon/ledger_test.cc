@@ -1,0 +1,65 @@
+#include "daemon/ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace mk::daemon {
+namespace {
+
+TEST(Ledger, RefusesWhatDoesNotFitAndGetsItBack) {
+  Ledger ledger(100);
+  auto first = ledger.Reserve(MemoryUse::kModels, 60);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kSequences, 41));
+  auto second = ledger.Reserve(MemoryUse::kSequences, 40);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(ledger.used(), 100U);
+  EXPECT_EQ(ledger.used(MemoryUse::kModels), 60U);
+  first->Release();
+  first->Release();  // once is enough
+  EXPECT_EQ(ledger.used(), 40U);
+  EXPECT_EQ(ledger.available(), 60U);
+}
+
+TEST(Ledger, HugeRequestsDoNotWrapAround) {
+  Ledger ledger(100);
+  auto held = ledger.Reserve(MemoryUse::kModels, 50);
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, std::numeric_limits<uint64_t>::max()));
+  EXPECT_EQ(ledger.used(), 50U);
+}
+
+TEST(Ledger, AssigningAReservationReleasesTheOldOne) {
+  Ledger ledger(100);
+  Reservation held = *ledger.Reserve(MemoryUse::kModels, 10);
+  held = *ledger.Reserve(MemoryUse::kSequences, 30);
+  EXPECT_EQ(ledger.used(), 30U);
+  EXPECT_EQ(ledger.used(MemoryUse::kModels), 0U);
+}
+
+TEST(Ledger, NeverPromisesMoreThanTheBudgetToManyThreads) {
+  Ledger ledger(1000);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5000; ++i) {
+        auto held = ledger.Reserve(MemoryUse::kSequences, 300);
+        if (ledger.used() > 1000) over = true;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_FALSE(over);
+  EXPECT_EQ(ledger.used(), 0U);
+}
+
+TEST(Ledger, DefaultBudgetIsAFractionOfTheMachine) {
+  EXPECT_GT(DefaultMemoryBudget(), uint64_t{1} << 26);
+}
+
+}  // namespace
+}  // namespace mk::daemon

@@ -1,0 +1,416 @@
+// The scheduler with a model that computes nothing: who takes part in which step.
+
+#include "daemon/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "fake_model.h"
+
+namespace mk::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Reads `prompt` tokens, then generates `max_new`, each a function of all tokens before it.
+class FakeTask : public StepTask {
+ public:
+  FakeTask(const FakeModel& model, size_t prompt, size_t max_new, int32_t first = 1)
+      : model_(model), prompt_(prompt, first), max_new_(max_new) {}
+
+  const Model& model() const override { return model_; }
+  Status Start() override {
+    sequence_ = std::make_unique<FakeSequence>();
+    return {};
+  }
+  bool prefilling() const override { return sequence_->length() < prompt_.size(); }
+  Result<ForwardItem> NextItem(size_t max_tokens) override {
+    ForwardItem item;
+    item.sequence = sequence_.get();
+    item.logits = logit_;
+    const size_t at = sequence_->length();
+    if (prefilling()) {
+      size_t end = std::min(prompt_.size(), at + max_tokens);
+      if (end < prompt_.size()) end = end / kPrefillBlock * kPrefillBlock;
+      item.tokens = std::span(prompt_).subspan(at, end - at);
+    } else {
+      item.tokens = last_;
+    }
+    return item;
+  }
+  Result<StepOutcome> Accept() override {
+    StepOutcome outcome;
+    if (prefilling()) return outcome;
+    last_[0] = static_cast<int32_t>(logit_[0]);
+    protocol::TokenChunk chunk;
+    chunk.index = generated_++;
+    chunk.id = last_[0];
+    outcome.messages.emplace_back(chunk);
+    if (generated_ == max_new_) outcome.done = protocol::RunDone{};
+    return outcome;
+  }
+  protocol::Body Cancelled() override {
+    protocol::RunDone done;
+    done.finish_reason = "cancelled";
+    return done;
+  }
+  const Sequence* sequence() const { return sequence_.get(); }
+
+ private:
+  const FakeModel& model_;
+  std::vector<int32_t> prompt_;
+  size_t max_new_;
+  std::unique_ptr<FakeSequence> sequence_;
+  std::vector<float> logit_ = std::vector<float>(1);
+  std::vector<int32_t> last_ = std::vector<int32_t>(1);
+  uint32_t generated_ = 0;
+};
+
+// Collects events and lets a test wait for them.
+class Events {
+ public:
+  void Add(SchedulerEvent event) {
+    std::lock_guard lock(mutex_);
+    if (auto* body = std::get_if<protocol::Body>(&event.what)) {
+      if (auto* token = std::get_if<protocol::TokenChunk>(body)) {
+        tokens_[event.key].push_back(token->id);
+        order_.push_back(event.key);
+      }
+    } else if (auto* finished = std::get_if<RequestFinished>(&event.what)) {
+      finished_.emplace(event.key, std::move(*finished));
+    } else {
+      started_.push_back(event.key);
+    }
+    changed_.notify_all();
+  }
+  template <typename Condition>
+  bool WaitFor(Condition condition, std::chrono::milliseconds limit = 20s) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, condition);
+  }
+  bool WaitFinished(uint64_t key) {
+    return WaitFor([&] { return finished_.count(key) > 0; });
+  }
+  bool WaitTokens(uint64_t key, size_t count) {
+    return WaitFor([&] { return tokens_[key].size() >= count; });
+  }
+  size_t tokens(uint64_t key) {
+    std::lock_guard lock(mutex_);
+    return tokens_[key].size();
+  }
+  std::vector<int32_t> ids(uint64_t key) {
+    std::lock_guard lock(mutex_);
+    return tokens_[key];
+  }
+  std::vector<uint64_t> started() {
+    std::lock_guard lock(mutex_);
+    return started_;
+  }
+  const RequestFinished& finished(uint64_t key) {
+    std::lock_guard lock(mutex_);
+    return finished_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, std::vector<int32_t>> tokens_;
+  std::map<uint64_t, RequestFinished> finished_;
+  std::vector<uint64_t> started_;
+  std::vector<uint64_t> order_;
+};
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  void Start(SchedulerLimits limits = {}) {
+    executor_ = std::move(*Executor::Create(1));
+    scheduler_ = std::make_unique<Scheduler>(
+        *executor_, counters_, ledger_, [this](SchedulerEvent e) { events_.Add(std::move(e)); },
+        limits);
+  }
+  std::shared_ptr<RequestControl> Submit(uint64_t key, uint64_t client, size_t prompt,
+                                         size_t max_new, int32_t first = 1, uint64_t bytes = 0,
+                                         std::chrono::milliseconds timeout = 0ms) {
+    Submission submission;
+    submission.key = key;
+    submission.client = client;
+    submission.task = std::make_unique<FakeTask>(model_, prompt, max_new, first);
+    submission.control = std::make_shared<RequestControl>();
+    submission.control->window.store(1'000'000);
+    submission.state_bytes = bytes;
+    if (timeout > 0ms) submission.deadline = Clock::now() + timeout;
+    auto control = submission.control;
+    EXPECT_TRUE(scheduler_->Submit(std::move(submission)));
+    return control;
+  }
+
+  FakeModel model_;
+  Counters counters_;
+  Ledger ledger_{1000};
+  Events events_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_F(SchedulerTest, TwoAtOnceGetWhatTheyGetAlone) {
+  Start();
+  Submit(1, 1, 100, 50, 3);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  Submit(2, 1, 70, 50, 5);
+  ASSERT_TRUE(events_.WaitFinished(2));
+  model_.delay = 200us;
+  Submit(3, 1, 100, 50, 3);
+  Submit(4, 2, 70, 50, 5);
+  ASSERT_TRUE(events_.WaitFinished(3));
+  ASSERT_TRUE(events_.WaitFinished(4));
+  EXPECT_EQ(events_.ids(1), events_.ids(3));
+  EXPECT_EQ(events_.ids(2), events_.ids(4));
+  EXPECT_NE(events_.ids(1), events_.ids(2));
+}
+
+TEST_F(SchedulerTest, ALongPromptHoldsUpAStreamByOneBlockPerStep) {
+  model_.delay = 200us;
+  Start();
+  Submit(1, 1, 1, 400);
+  ASSERT_TRUE(events_.WaitTokens(1, 5));
+  Submit(2, 2, 6400, 1);
+  ASSERT_TRUE(events_.WaitFinished(2));
+  ASSERT_TRUE(events_.WaitFinished(1));
+  size_t beside = 0;
+  for (const auto& step : model_.steps()) {
+    if (step.size() < 2) continue;
+    ++beside;
+    for (const SeenItem& item : step) EXPECT_LE(item.tokens, kPrefillBlock);
+  }
+  EXPECT_GE(beside, 90U);  // both went on together
+}
+
+TEST_F(SchedulerTest, APromptAloneIsReadInLargerPieces) {
+  Start();
+  Submit(1, 1, 4096, 1);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  size_t largest = 0;
+  for (const auto& step : model_.steps()) largest = std::max(largest, step[0].tokens);
+  EXPECT_EQ(largest, kMaxForwardTokens);
+}
+
+TEST_F(SchedulerTest, SlowPrefillGetsSmallPieces) {
+  model_.delay = 30ms;
+  SchedulerLimits limits;
+  limits.prefill_target = 10ms;
+  Start(limits);
+  Submit(1, 1, 640, 1);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  for (const auto& step : model_.steps()) EXPECT_LE(step[0].tokens, kPrefillBlock);
+}
+
+TEST_F(SchedulerTest, ABatchHasNoMoreThanItsLimit) {
+  model_.delay = 300us;
+  SchedulerLimits limits;
+  limits.max_batch = 3;
+  Start(limits);
+  for (uint64_t key = 1; key <= 8; ++key) Submit(key, key, 1, 40);
+  for (uint64_t key = 1; key <= 8; ++key) ASSERT_TRUE(events_.WaitFinished(key));
+  size_t largest = 0;
+  for (const auto& step : model_.steps()) {
+    size_t decoding = 0;
+    for (const SeenItem& item : step) decoding += item.tokens == 1 ? 1 : 0;
+    largest = std::max(largest, decoding);
+  }
+  // Three that decode, and one whose prompt of a single token is read beside them.
+  EXPECT_LE(largest, 4U);
+  EXPECT_GE(largest, 3U);
+}
+
+TEST_F(SchedulerTest, AClientWithManyRequestsDoesNotStarveOneWithOne) {
+  model_.delay = 300us;
+  SchedulerLimits limits;
+  limits.max_batch = 2;
+  limits.max_active = 32;
+  Start(limits);
+  for (uint64_t key = 1; key <= 20; ++key) Submit(key, 1, 1, 200);
+  ASSERT_TRUE(events_.WaitTokens(1, 10));
+  Submit(100, 2, 1, 50);
+  ASSERT_TRUE(events_.WaitFinished(100));
+  // With half of every step its 50 tokens took about 50 steps, in which the 20 others together had
+  // the other half.
+  size_t others = 0;
+  for (uint64_t key = 1; key <= 20; ++key) others += events_.tokens(key);
+  EXPECT_LT(others, 200U);
+}
+
+TEST_F(SchedulerTest, WaitingRequestsOfOneClientStartInOrder) {
+  model_.delay = 100us;
+  SchedulerLimits limits;
+  limits.max_active = 1;
+  Start(limits);
+  for (uint64_t key = 1; key <= 6; ++key) Submit(key, 1, 1, 3);
+  ASSERT_TRUE(events_.WaitFinished(6));
+  EXPECT_EQ(events_.started(), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(SchedulerTest, CancelStopsWithinOneToken) {
+  model_.delay = 2ms;
+  Start();
+  auto control = Submit(1, 1, 1, 100'000);
+  ASSERT_TRUE(events_.WaitTokens(1, 3));
+  control->cancelled.store(true);
+  const size_t had = events_.tokens(1);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_LE(events_.tokens(1), had + 2);  // the one in flight, and one that raced with the flag
+  const auto& finished = events_.finished(1);
+  ASSERT_TRUE(finished.result);
+  EXPECT_EQ(std::get<protocol::RunDone>(*finished.result).finish_reason, "cancelled");
+}
+
+TEST_F(SchedulerTest, CancelStopsInsideAPrompt) {
+  model_.delay = 5ms;
+  Start();
+  auto control = Submit(1, 1, 64 * 2000, 10);
+  ASSERT_TRUE(events_.WaitFor([&] { return control->prompt_done.load() > 128; }) ||
+              control->prompt_done.load() > 128);
+  control->cancelled.store(true);
+  scheduler_->Wake();
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_LT(control->prompt_done.load(), 64U * 2000U);
+}
+
+TEST_F(SchedulerTest, ARequestThatIsFarAheadPausesAndGoesOnWhenAcknowledged) {
+  Start();
+  auto control = Submit(1, 1, 1, 100);
+  auto other = Submit(2, 2, 1, 100);
+  control->window.store(10);
+  ASSERT_TRUE(events_.WaitFinished(2));  // nobody waits for the slow one
+  std::this_thread::sleep_for(50ms);
+  const size_t paused_at = events_.tokens(1);
+  EXPECT_GE(paused_at, 10U);
+  EXPECT_LT(paused_at, 100U);
+  const auto steps = model_.steps().size();
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(model_.steps().size(), steps);  // and the thread does not spin
+  control->acked_messages.store(1000);
+  control->acked_bytes.store(1'000'000);
+  scheduler_->Wake();
+}
+
+TEST_F(SchedulerTest, AWindowOfOneLetsOneMessageOutAtATime) {
+  Start();
+  Submission submission;
+  submission.key = 1;
+  submission.client = 1;
+  submission.task = std::make_unique<FakeTask>(model_, 1, 5);
+  submission.control = std::make_shared<RequestControl>();
+  submission.control->window.store(1);
+  auto control = submission.control;
+  ASSERT_TRUE(scheduler_->Submit(std::move(submission)));
+  for (uint64_t acked = 0; acked < 5; ++acked) {
+    ASSERT_TRUE(events_.WaitTokens(1, acked + 1));
+    std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(events_.tokens(1), acked + 1);
+    control->acked_messages.store(acked + 1);
+    control->acked_bytes.store(1000 * (acked + 1));
+    scheduler_->Wake();
+  }
+  ASSERT_TRUE(events_.WaitFinished(1));
+}
+
+TEST_F(SchedulerTest, DeadlineEndsARequestThatIsPaused) {
+  Start();
+  auto control = Submit(1, 1, 1, 1000, 1, 0, 100ms);
+  control->window.store(1);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_TRUE(events_.finished(1).timed_out);
+  EXPECT_FALSE(events_.finished(1).result);
+}
+
+TEST_F(SchedulerTest, MemoryIsReservedWhileARequestRunsAndGivenBack) {
+  model_.delay = 100us;
+  Start();
+  Submit(1, 1, 1, 50, 1, 700);
+  Submit(2, 2, 1, 50, 1, 700);  // must wait for the first
+  ASSERT_TRUE(events_.WaitTokens(1, 1));
+  EXPECT_EQ(ledger_.used(MemoryUse::kSequences), 700U);
+  EXPECT_EQ(events_.tokens(2), 0U);
+  ASSERT_TRUE(events_.WaitFinished(2));
+  EXPECT_EQ(ledger_.used(), 0U);
+  EXPECT_TRUE(events_.finished(2).result);
+}
+
+TEST_F(SchedulerTest, ARequestThatNeverFitsIsRefused) {
+  Start();
+  Submit(1, 1, 1, 5, 1, 5000);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  ASSERT_FALSE(events_.finished(1).result);
+  EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kOutOfMemory);
+}
+
+TEST_F(SchedulerTest, ABadItemFailsAloneAndItsNeighboursGoOn) {
+  model_.delay = 1ms;
+  Start();
+  Submit(1, 1, 1, 30);
+  ASSERT_TRUE(events_.WaitTokens(1, 3));
+  Submit(2, 2, 4, 3, -1);  // the model refuses the token
+  ASSERT_TRUE(events_.WaitFinished(2));
+  ASSERT_FALSE(events_.finished(2).result);
+  EXPECT_EQ(events_.finished(2).result.error().code, ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_TRUE(events_.finished(1).result);
+  EXPECT_EQ(events_.tokens(1), 30U);
+}
+
+TEST_F(SchedulerTest, AfterANumericErrorTheNextRequestWorks) {
+  Start();
+  Submit(1, 1, 1, 3, FakeModel::kNumericToken);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kNumeric);
+  Submit(2, 1, 1, 3);
+  ASSERT_TRUE(events_.WaitFinished(2));
+  EXPECT_TRUE(events_.finished(2).result);
+}
+
+TEST_F(SchedulerTest, StopEndsEveryRequestWithAnEvent) {
+  model_.delay = 1ms;
+  Start();
+  for (uint64_t key = 1; key <= 5; ++key) Submit(key, key, 1, 100'000);
+  ASSERT_TRUE(events_.WaitTokens(1, 2));
+  scheduler_->Stop();
+  for (uint64_t key = 1; key <= 5; ++key) {
+    ASSERT_TRUE(events_.WaitFinished(key));
+    EXPECT_EQ(events_.finished(key).result.error().code, ErrorCode::kCancelled);
+  }
+  EXPECT_EQ(ledger_.used(), 0U);
+}
+
+TEST(FairPicker, EveryClientHasOneBeforeAnyHasTwo) {
+  FairPicker picker;
+  const std::vector<uint64_t> clients = {1, 1, 1, 2, 3};
+  auto picked = picker.Pick(clients, 4);
+  EXPECT_EQ(std::vector<size_t>(picked.begin(), picked.end()), (std::vector<size_t>{0, 3, 4, 1}));
+  // Client 1 was served last: 2 begins.
+  picked = picker.Pick(clients, 2);
+  EXPECT_EQ(std::vector<size_t>(picked.begin(), picked.end()), (std::vector<size_t>{3, 4}));
+  picked = picker.Pick(clients, 10);
+  EXPECT_EQ(picked.size(), 5U);
+  EXPECT_TRUE(picker.Pick({}, 3).empty());
+  EXPECT_TRUE(picker.Pick(clients, 0).empty());
+}
+
+TEST(FairPicker, OverManyStepsAllClientsGetTheSame) {
+  FairPicker picker;
+  std::vector<uint64_t> clients;
+  for (int i = 0; i < 9; ++i) clients.push_back(7);
+  for (uint64_t client = 10; client < 15; ++client) clients.push_back(client);
+  std::map<uint64_t, int> served;
+  for (int step = 0; step < 600; ++step) {
+    for (const size_t i : picker.Pick(clients, 4)) ++served[clients[i]];
+  }
+  for (const auto& [client, times] : served) EXPECT_EQ(times, 400) << client;
+}
+
+}  // namespace
+}  // namespace mk::daemon

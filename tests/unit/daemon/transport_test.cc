@@ -1,0 +1,266 @@
+// Transport and client table over a real socket.
+
+#include "daemon/transport.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "daemon/client_table.h"
+#include "daemon/listener.h"
+#include "temp_dir.h"
+
+namespace mk::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+
+class TransportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = Transport::Create(std::move(*Listen(path_)), path_, 1 << 20, counters_);
+    ASSERT_TRUE(made) << made.error().ToString();
+    transport_ = std::move(*made);
+  }
+  zmq::socket_t Dealer() {
+    zmq::socket_t dealer(context_, zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::linger, 0);
+    dealer.set(zmq::sockopt::rcvtimeo, 2000);
+    dealer.set(zmq::sockopt::reconnect_ivl, -1);
+    dealer.connect("ipc://" + path_);
+    return dealer;
+  }
+  bool Receive(Incoming& incoming, std::chrono::milliseconds limit = 2000ms) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      if (transport_->Receive(incoming)) return true;
+      std::this_thread::sleep_for(1ms);
+    }
+    return false;
+  }
+  template <typename Condition>
+  bool Eventually(Condition condition, std::chrono::milliseconds limit = 5000ms) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      transport_->DrainMonitor();
+      if (condition()) return true;
+      std::this_thread::sleep_for(2ms);
+    }
+    return false;
+  }
+
+  TempDir dir_;
+  std::string path_ = dir_ / "s";
+  Counters counters_;
+  zmq::context_t context_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST_F(TransportTest, AnswersFindTheirWay) {
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("question"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  EXPECT_EQ(incoming.payload.to_string(), "question");
+  EXPECT_TRUE(incoming.single_frame);
+  EXPECT_EQ(transport_->Send(incoming.peer, "answer"), SendResult::kSent);
+  zmq::message_t answer;
+  ASSERT_TRUE(dealer.recv(answer));
+  EXPECT_EQ(answer.to_string(), "answer");
+}
+
+TEST_F(TransportTest, APeerThatLeftIsReported) {
+  std::string peer;
+  {
+    auto dealer = Dealer();
+    dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+    Incoming incoming;
+    ASSERT_TRUE(Receive(incoming));
+    peer = incoming.peer;
+    EXPECT_TRUE(Eventually([&] { return transport_->connections() == 1; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return transport_->connections() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return transport_->Send(peer, "x") == SendResult::kGone; }));
+  EXPECT_EQ(transport_->Send("nobody", "x"), SendResult::kGone);
+}
+
+TEST_F(TransportTest, APeerThatDoesNotReadFillsItsPipeAndNothingBlocks) {
+  auto dealer = Dealer();
+  dealer.set(zmq::sockopt::rcvhwm, 1);
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const std::string large(1 << 16, 'x');
+  bool full = false;
+  for (int i = 0; i < 20'000 && !full; ++i) {
+    full = transport_->Send(incoming.peer, large) == SendResult::kFull;
+  }
+  EXPECT_TRUE(full);
+  EXPECT_GT(counters_.Get(Counter::kSendsDeferred), 0U);
+}
+
+TEST_F(TransportTest, AMessageOverTheLimitCostsItsSenderTheConnection) {
+  auto dealer = Dealer();
+  auto other = Dealer();
+  dealer.send(zmq::message_t(2 << 20), zmq::send_flags::none);
+  other.send(zmq::str_buffer("fine"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  EXPECT_EQ(incoming.payload.to_string(), "fine");
+  EXPECT_TRUE(Eventually([&] { return transport_->connections() == 1; }));
+}
+
+TEST_F(TransportTest, ManyFramesAreOneMalformedMessage) {
+  auto dealer = Dealer();
+  for (int i = 0; i < 3; ++i) dealer.send(zmq::str_buffer("part"), zmq::send_flags::sndmore);
+  dealer.send(zmq::str_buffer("end"), zmq::send_flags::none);
+  dealer.send(zmq::str_buffer("next"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  EXPECT_FALSE(incoming.single_frame);
+  ASSERT_TRUE(Receive(incoming));
+  EXPECT_TRUE(incoming.single_frame);
+  EXPECT_EQ(incoming.payload.to_string(), "next");
+}
+
+// A peer that connects and says nothing holds a descriptor for the handshake's time only.
+TEST_F(TransportTest, ASilentPeerIsDroppedAfterTheHandshakesTime) {
+  UniqueFd silent(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+  ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(Eventually([&] { return transport_->connections() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return transport_->connections() == 0; }, 6000ms));
+}
+
+TEST_F(TransportTest, TwoPeersOfOneIdentityDoNotDisturbTheFirst) {
+  auto first = Dealer();
+  zmq::socket_t named(context_, zmq::socket_type::dealer);
+  named.set(zmq::sockopt::linger, 0);
+  named.set(zmq::sockopt::rcvtimeo, 2000);
+  named.set(zmq::sockopt::routing_id, "same");
+  named.connect("ipc://" + path_);
+  named.send(zmq::str_buffer("1"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  zmq::socket_t thief(context_, zmq::socket_type::dealer);
+  thief.set(zmq::sockopt::linger, 0);
+  thief.set(zmq::sockopt::routing_id, "same");
+  thief.connect("ipc://" + path_);
+  thief.send(zmq::str_buffer("2"), zmq::send_flags::none);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(transport_->Send("same", "for the first"), SendResult::kSent);
+  zmq::message_t got;
+  ASSERT_TRUE(named.recv(got));
+  EXPECT_EQ(got.to_string(), "for the first");
+}
+
+TEST_F(TransportTest, ASecondListenerLeavesConnectionsAlone) {
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  unlink(path_.c_str());
+  ASSERT_TRUE(transport_->AddListener(std::move(*Listen(path_)), path_));
+  auto late = Dealer();
+  late.send(zmq::str_buffer("y"), zmq::send_flags::none);
+  Incoming second;
+  ASSERT_TRUE(Receive(second));
+  EXPECT_EQ(second.payload.to_string(), "y");
+  EXPECT_EQ(transport_->Send(incoming.peer, "still here"), SendResult::kSent);
+  zmq::message_t got;
+  ASSERT_TRUE(dealer.recv(got));
+}
+
+class ClientTableTest : public TransportTest {
+ protected:
+  protocol::Request Run(uint64_t id) {
+    protocol::Request request;
+    request.id = id;
+    request.args = protocol::RunArgs{};
+    return request;
+  }
+};
+
+TEST_F(ClientTableTest, RepliesAreNumberedAndTheLastOneClosesTheRequest) {
+  ClientTable table(*transport_, counters_);
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  ClientRequest* request = table.Open(incoming.peer, Run(5), Clock::now());
+  ASSERT_NE(request, nullptr);
+  EXPECT_EQ(table.Open(incoming.peer, Run(5), Clock::now()), nullptr);  // id in use
+  const uint64_t key = request->key;
+  table.Send(*request, protocol::Accepted{3});
+  table.Send(*request, protocol::TokenChunk{0, 7, "a", "", {}}, 10);
+  EXPECT_EQ(request->control->acked_messages.load(), 0U);
+  table.Acknowledge(*request, 1);
+  EXPECT_EQ(request->control->acked_messages.load(), 1U);
+  table.Finish(*request, protocol::Error{protocol::ErrorCode::kTimeout, "late", {}, {}});
+  EXPECT_EQ(table.Find(key), nullptr);
+  EXPECT_TRUE(table.requests().empty());
+  for (uint64_t seq = 0; seq < 3; ++seq) {
+    zmq::message_t message;
+    ASSERT_TRUE(dealer.recv(message));
+    auto reply = protocol::DecodeReply(message.to_string_view(), protocol::Op::kRun);
+    ASSERT_TRUE(reply) << reply.error().message;
+    EXPECT_EQ(reply->id, 5U);
+    EXPECT_EQ(reply->seq, seq);
+  }
+  EXPECT_NE(table.Open(incoming.peer, Run(5), Clock::now()), nullptr);  // free again
+}
+
+TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
+  ClientTable table(*transport_, counters_);
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const auto now = Clock::now();
+  ClientRequest* request = table.Open(incoming.peer, Run(1), now);
+  const uint64_t key = request->key;
+  table.CheckSilence(now + 4s);
+  EXPECT_TRUE(table.TakeLost().empty());
+  table.Touch(incoming.peer, now + 4s);
+  table.CheckSilence(now + 8s);
+  EXPECT_TRUE(table.TakeLost().empty());
+  table.CheckSilence(now + 10s);
+  EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
+  EXPECT_TRUE(table.TakeLost().empty());
+  // Its request is still there for whoever must end it; then it is gone.
+  request = table.Find(key);
+  ASSERT_NE(request, nullptr);
+  table.Finish(*request, protocol::Error{});
+  EXPECT_TRUE(table.requests().empty());
+}
+
+TEST_F(ClientTableTest, AClientThatLeftIsLostWithTheNextSend) {
+  ClientTable table(*transport_, counters_);
+  std::string peer;
+  {
+    auto dealer = Dealer();
+    dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+    Incoming incoming;
+    ASSERT_TRUE(Receive(incoming));
+    peer = incoming.peer;
+  }
+  ClientRequest* request = table.Open(peer, Run(1), Clock::now());
+  const uint64_t key = request->key;
+  ASSERT_TRUE(Eventually([&] {
+    if (!request->lost) table.Send(*request, protocol::TokenChunk{}, 1);
+    return request->lost;
+  }));
+  EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
+  EXPECT_EQ(counters_.Get(Counter::kClientsLost), 1U);
+}
+
+}  // namespace
+}  // namespace mk::daemon
