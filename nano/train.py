@@ -165,6 +165,7 @@ class Loop:
         self.log = Log(args.out / "train.jsonl", self.group.is_main)
         self.interval: list[dict[str, float]] = []
         self.saved_at = time.monotonic()
+        self.evaluated_at = -1  # step of the last evaluation
         self.checkpoint_bytes = 12 * sum(p.numel() for p in trainer.params)
 
     def run(self) -> int:
@@ -189,7 +190,7 @@ class Loop:
                 watchdog.trim_memory()
         self._log()
         t.progress = 1.0
-        if t.valid:
+        if t.valid and self.evaluated_at != t.step:
             self._evaluate()
         t.save(self.args.keep)
         self.log.write({"step": t.step, "event": "finished"})
@@ -225,6 +226,7 @@ class Loop:
     def _evaluate(self) -> None:
         t = self.trainer
         found = t.evaluate()
+        self.evaluated_at = t.step
         self.log.write({"step": t.step, "event": "eval", **found, "router": t.router_report()})
         score = min(v for k, v in found.items() if k.endswith("_bpb"))
         if t.best is None or score < t.best:
