@@ -43,7 +43,7 @@ Status ReadArgs(Op op, const msgpack::object& from, Args& out) {
   } else {
     if (static_cast<size_t>(op) != kIndex) return ReadArgs<kIndex + 1>(op, from, out);
     auto& args = out.emplace<kIndex>();
-    const bool lenient = op == Op::kHello;
+    const bool lenient = op == Op::kHello || op == Op::kStop;
     const ValueReader reader(lenient ? UnknownFields::kIgnore : UnknownFields::kRefuse);
     if (Status read = reader.Read(from, args, std::string(InfoOf(op).name)); !read) return read;
     return CheckArgs(args);
@@ -69,8 +69,10 @@ tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes) {
   const ValueReader lenient(UnknownFields::kIgnore);
   if (Status read = lenient.Read(top, envelope, "request"); !read) return Refuse(id, read.error());
   const std::optional<Op> op = OpFromName(envelope.op);
-  // hello is the same in every version, and answers for the version itself.
-  if (op != Op::kHello && (envelope.version < kProtocolMin || envelope.version > kProtocolMax)) {
+  // hello and stop are the same in every version: one settles the version, the other lets `mk
+  // restart` replace a daemon that cannot be talked to.
+  const bool timeless = op == Op::kHello || op == Op::kStop;
+  if (!timeless && (envelope.version < kProtocolMin || envelope.version > kProtocolMax)) {
     Result<uint32_t> none =
         Negotiate(Side::kClient, envelope.version, envelope.version, std::string_view());
     return Refuse(id, std::move(none.error()));

@@ -1,0 +1,133 @@
+#include "client/command_line.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <cstdio>
+
+#include "client/report.h"
+
+namespace mk::client {
+namespace {
+
+std::string WrongNumber(const std::string& text, uint64_t low, uint64_t high) {
+  std::string range = "a whole number from " + std::to_string(low);
+  if (high != UINT64_MAX) range += " to " + std::to_string(high);
+  return "\"" + text + "\" is not " + range;
+}
+
+bool ParseWhole(const std::string& text, uint64_t low, uint64_t high, uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const Command& command)
+    : name_(std::string("mk ") + command.name), app_(command.summary, name_) {
+  app_.footer(std::string("Examples:\n") + command.examples);
+  app_.get_formatter()->column_width(34);
+}
+
+void CommandLine::AddNumber(const std::string& names, uint64_t& value, const std::string& doc,
+                            uint64_t low, uint64_t high) {
+  app_.add_option_function<std::string>(
+          names,
+          [&value, low, high](const std::string& text) {
+            if (!ParseWhole(text, low, high, value)) {
+              throw CLI::ValidationError(WrongNumber(text, low, high));
+            }
+          },
+          doc)
+      ->type_name("N");
+}
+
+void CommandLine::AddNumber(const std::string& names, std::optional<uint64_t>& value,
+                            const std::string& doc, uint64_t low, uint64_t high) {
+  app_.add_option_function<std::string>(
+          names,
+          [&value, low, high](const std::string& text) {
+            if (!ParseWhole(text, low, high, value.emplace())) {
+              throw CLI::ValidationError(WrongNumber(text, low, high));
+            }
+          },
+          doc)
+      ->type_name("N");
+}
+
+void CommandLine::AddAccess(AccessOptions& access, bool autostart) {
+  access_ = &access;
+  access.autostart = autostart;
+  app_.add_option(
+          "--socket", access.socket,
+          "Socket of the daemon (default: MICROKIMI_SOCKET, then $XDG_RUNTIME_DIR/microkimi)")
+      ->type_name("PATH");
+  if (autostart) {
+    app_.add_flag("--no-autostart", no_autostart_,
+                  "Fail when no daemon runs instead of starting one");
+  }
+}
+
+void CommandLine::AddModel(protocol::ModelSelector& model) {
+  app_.add_option("-m,--model", model.model, "Model: a path, an alias or a name (see `mk models`)")
+      ->type_name("MODEL");
+  app_.add_option("--vocab", model.vocab, "Vocabulary JSON (default: the one beside the model)")
+      ->type_name("FILE");
+  app_.add_option("--tokenizer-file", model.rank_file,
+                  "Rank file of the tokenizer (default: the one beside the model)")
+      ->type_name("FILE");
+}
+
+std::optional<int> CommandLine::Parse(int argc, char** argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    Output output(STDOUT_FILENO);
+    output.Write(app_.help());
+    return FinishOutput(output, protocol::kExitDone);
+  } catch (const CLI::ParseError& error) {
+    return ReportUsage(error.what(), "`" + name_ + " --help` lists the options, with examples");
+  }
+  if (access_ != nullptr && no_autostart_) access_->autostart = false;
+  return std::nullopt;
+}
+
+std::string AbsolutePath(const std::string& path) {
+  if (path.empty() || path[0] == '/') return path;
+  char here[PATH_MAX];
+  if (::getcwd(here, sizeof(here)) == nullptr) return path;
+  return std::string(here) + "/" + path;
+}
+
+std::string ModelArgument(const std::string& text) {
+  const bool file_here = text.ends_with(".bin") && ::access(text.c_str(), F_OK) == 0;
+  if (text.find('/') != std::string::npos || file_here) return AbsolutePath(text);
+  return text;
+}
+
+void MakeAbsolute(protocol::ModelSelector& model) {
+  model.model = ModelArgument(model.model);
+  model.vocab = AbsolutePath(model.vocab);
+  model.rank_file = AbsolutePath(model.rank_file);
+}
+
+protocol::Result<uint64_t> ParseDurationMs(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(end, text.data() + text.size());
+  double scale = 0;
+  if (unit.empty() || unit == "s") scale = 1e3;
+  if (unit == "ms") scale = 1;
+  if (unit == "m") scale = 60e3;
+  if (unit == "h") scale = 3600e3;
+  const double total = value * scale;
+  if (error != std::errc() || scale == 0 || !(total >= 0) || total > 1e12) {
+    return protocol::Fail(
+        UsageError("\"" + text + "\" is not a duration", "for example 90, 1.5s, 250ms, 10m or 2h"));
+  }
+  return static_cast<uint64_t>(std::llround(total));
+}
+
+}  // namespace mk::client

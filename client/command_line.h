@@ -1,0 +1,57 @@
+// The command line of one command: CLI11, with our texts for help and errors.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "client/access.h"
+#include "protocol/messages.h"
+
+namespace mk::client {
+
+// One entry of `mk --help`.
+struct Command {
+  const char* name;
+  const char* summary;
+  const char* examples;  // lines for the end of `mk NAME --help`
+  int (*run)(const Command& command, int argc, char** argv);
+};
+
+class CommandLine {
+ public:
+  explicit CommandLine(const Command& command);
+
+  CLI::App& app() { return app_; }
+  // An option whose value is a whole number; "-1", "1e3" and numbers out of range are errors.
+  void AddNumber(const std::string& names, uint64_t& value, const std::string& doc,
+                 uint64_t low = 0, uint64_t high = UINT64_MAX);
+  void AddNumber(const std::string& names, std::optional<uint64_t>& value, const std::string& doc,
+                 uint64_t low = 0, uint64_t high = UINT64_MAX);
+  // --socket, and --no-autostart where a daemon would be started.
+  void AddAccess(AccessOptions& access, bool autostart);
+  // --model, --vocab, --tokenizer-file. The model is an argument instead with `positional`.
+  void AddModel(protocol::ModelSelector& model);
+
+  // Nothing: go on. Otherwise the exit code: help was printed, or an error.
+  std::optional<int> Parse(int argc, char** argv);
+
+ private:
+  const std::string name_;
+  CLI::App app_;
+  bool no_autostart_ = false;
+  AccessOptions* access_ = nullptr;
+};
+
+// Makes what a user named on the command line absolute: the daemon runs elsewhere.
+std::string AbsolutePath(const std::string& path);
+// A model: a path when it has a '/' or names a file here that ends in ".bin"; else a name.
+std::string ModelArgument(const std::string& text);
+void MakeAbsolute(protocol::ModelSelector& model);
+
+// "90", "1.5s", "250ms", "10m", "2h" as milliseconds; bare numbers are seconds.
+protocol::Result<uint64_t> ParseDurationMs(const std::string& text);
+
+}  // namespace mk::client

@@ -1,0 +1,66 @@
+#include "client/commands.h"
+
+#include <array>
+
+namespace mk::client {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"run", "Read a prompt and generate",
+            "  mk run \"Once upon a time\"\n"
+            "  echo \"One day\" | mk run -n 100 --temp 0.8 --seed 7\n"
+            "  mk run --chat \"Why is the sky blue?\"\n"
+            "  mk run --json -f prompt.txt | jq .usage\n"
+            "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes",
+            RunCommand},
+    Command{"ping", "Is the daemon there",
+            "  mk ping\n"
+            "  mk ping >/dev/null && echo it runs",
+            PingCommand},
+    Command{"status", "What the daemon does and holds",
+            "  mk status\n"
+            "  mk status --json | jq .memory",
+            StatusCommand},
+    Command{"models", "The models that can be named", "  mk models\n  mk models --json",
+            ModelsCommand},
+    Command{"load", "Load a model and keep it warm",
+            "  mk load story-k3\n"
+            "  mk load ./big.bin --keep forever",
+            LoadCommand},
+    Command{"unload", "Give back a model's memory",
+            "  mk unload story-k3\n"
+            "  mk unload --all",
+            UnloadCommand},
+    Command{"tokenize", "Text to token ids",
+            "  mk tokenize \"Once upon a time\"\n"
+            "  mk tokenize --pieces -f prompt.txt",
+            TokenizeCommand},
+    Command{"detokenize", "Token ids to text",
+            "  mk detokenize 1,2,3\n"
+            "  mk tokenize --plain \"Hi\" | mk detokenize @-",
+            DetokenizeCommand},
+    Command{"verify", "Read every byte of a model file and check it",
+            "  mk verify ./model.bin\n"
+            "  mk verify story-k3 --json",
+            VerifyCommand},
+    Command{"build", "Make a model file of random weights",
+            "  mk build --preset tiny --out tiny.bin\n"
+            "  mk build --preset micro --dry-run",
+            BuildCommand},
+    Command{"stop", "End the daemon and wait until it is gone",
+            "  mk stop\n"
+            "  mk stop --grace 30s",
+            StopCommand},
+    Command{"restart", "End the daemon, if one runs, and start one", "  mk restart",
+            RestartCommand},
+    Command{"version", "Versions of mk and of the daemon that runs",
+            "  mk version\n  mk version --json", VersionCommand},
+};
+
+}  // namespace
+
+std::span<const Command> AllCommands() {
+  return kCommands;
+}
+
+}  // namespace mk::client

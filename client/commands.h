@@ -1,0 +1,28 @@
+// The commands of mk.
+
+#pragma once
+
+#include <span>
+
+#include "client/command_line.h"
+
+namespace mk::client {
+
+// In the order of `mk --help`.
+std::span<const Command> AllCommands();
+
+int RunCommand(const Command& command, int argc, char** argv);
+int PingCommand(const Command& command, int argc, char** argv);
+int StatusCommand(const Command& command, int argc, char** argv);
+int ModelsCommand(const Command& command, int argc, char** argv);
+int LoadCommand(const Command& command, int argc, char** argv);
+int UnloadCommand(const Command& command, int argc, char** argv);
+int StopCommand(const Command& command, int argc, char** argv);
+int RestartCommand(const Command& command, int argc, char** argv);
+int TokenizeCommand(const Command& command, int argc, char** argv);
+int DetokenizeCommand(const Command& command, int argc, char** argv);
+int VerifyCommand(const Command& command, int argc, char** argv);
+int BuildCommand(const Command& command, int argc, char** argv);
+int VersionCommand(const Command& command, int argc, char** argv);
+
+}  // namespace mk::client

@@ -1,0 +1,28 @@
+// What a user gives to be read: text as an argument, from standard input or from a file; token ids.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocol/error.h"
+
+namespace mk::client {
+
+struct TextSource {
+  std::string argument;  // the text itself, or "-" for standard input
+  bool has_argument = false;
+  std::string file;  // -f; "-" is standard input
+};
+
+// The text: of the file, of the argument, or of standard input when neither is given and it is no
+// terminal. One newline at the end of a file or of standard input is not part of it. Errors: usage
+// (no text, or two of them), kNotFound and its like for files, kBadRequest for more than a message
+// carries.
+protocol::Result<std::string> ReadText(const TextSource& source, const std::string& what);
+
+// "1,2,3", "1 2 3", or "@FILE" ("@-": standard input) with such a list in it.
+protocol::Result<std::vector<int32_t>> ReadIds(const std::string& text);
+
+}  // namespace mk::client

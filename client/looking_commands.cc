@@ -1,0 +1,169 @@
+// `mk ping`, `mk status`, `mk models`, `mk version`: they look and never start a daemon.
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "client/commands.h"
+#include "client/json_format.h"
+#include "client/progress.h"
+#include "client/report.h"
+
+namespace mk::client {
+namespace {
+
+// Options of a command that only looks.
+struct Looking {
+  AccessOptions access;
+  bool json = false;
+};
+
+std::optional<int> ParseLooking(const Command& command, int argc, char** argv, Looking& looking) {
+  CommandLine line(command);
+  line.app().add_flag("--json", looking.json, "One JSON object instead of text");
+  line.AddAccess(looking.access, false);
+  return line.Parse(argc, argv);
+}
+
+int LookingError(const protocol::Error& error, bool json) {
+  if (json) {
+    Output output(STDOUT_FILENO);
+    output.Write(JsonLine(ErrorToJson(error)));
+    FinishOutput(output, protocol::kExitFailed);
+  }
+  return ReportError(error);
+}
+
+// Text in a column: padded, or left as it is when it is longer.
+std::string Column(std::string text, size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text + "  ";
+}
+
+std::string Seconds(uint64_t milliseconds_) {
+  return DurationText(static_cast<double>(milliseconds_) / 1e3);
+}
+
+std::string ModelLine(const protocol::ModelStatus& model) {
+  std::string text = "  " + Column(model.state, 8) + Column(model.architecture, 4) +
+                     Column(BytesText(model.file_bytes), 9) + Column(model.path, 0);
+  if (model.state == "loading") {
+    text += std::to_string(static_cast<int>(model.progress * 100)) + " %";
+  } else {
+    text += model.users == 0 ? "idle for " + Seconds(model.idle_ms)
+                             : std::to_string(model.users) + " in use";
+  }
+  return text + "\n";
+}
+
+std::string RequestLine(const protocol::RequestStatus& request) {
+  std::array<char, 160> numbers;
+  std::snprintf(numbers.data(), numbers.size(), "prompt %llu/%llu, %llu tokens, %.1f tok/s",
+                static_cast<unsigned long long>(request.prompt_done),
+                static_cast<unsigned long long>(request.prompt_total),
+                static_cast<unsigned long long>(request.generated), request.tokens_per_second);
+  return "  " + Column(request.op, 8) + Column(request.phase, 8) + Column(numbers.data(), 40) +
+         Column("since " + Seconds(request.age_ms), 12) + request.client + "\n";
+}
+
+uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
+  const auto found = map.find(key);
+  return found == map.end() ? 0 : found->second;
+}
+
+std::string StatusText(const protocol::StatusDone& status) {
+  std::string text = "microkimid " + status.build_id + ", pid " + std::to_string(status.pid) +
+                     ", up " + Seconds(status.uptime_ms) + (status.stopping ? ", stopping" : "") +
+                     "\n";
+  text += "socket    " + status.socket + "\n";
+  text += "log       " + (status.log.empty() ? "standard error" : status.log) + "\n";
+  text += "threads   " + std::to_string(status.threads) + ", batch of up to " +
+          std::to_string(status.max_batch) + "\n";
+  text += "memory    " + BytesText(Entry(status.memory, "used")) + " of " +
+          BytesText(Entry(status.memory, "budget")) + "\n";
+  text += "models    " + std::to_string(status.models.size()) + "\n";
+  for (const auto& model : status.models) text += ModelLine(model);
+  text += "requests  " + std::to_string(status.requests.size()) + "\n";
+  for (const auto& request : status.requests) text += RequestLine(request);
+  return text;
+}
+
+std::string ModelsText(const protocol::ModelsDone& done) {
+  if (done.models.empty()) {
+    return "no models found; put NAME.bin into the models folder "
+           "($XDG_DATA_HOME/microkimi/models)\n";
+  }
+  size_t width = 4;
+  for (const auto& model : done.models) width = std::max(width, model.name.size());
+  std::string text;
+  for (const auto& model : done.models) {
+    text += (model.is_default ? "* " : "  ") + Column(model.name, width) +
+            Column(model.architecture.empty() ? "?" : model.architecture, 4) +
+            Column(BytesText(model.file_bytes), 9) + Column(model.loaded ? "loaded" : "", 6) +
+            model.path + (model.error.empty() ? "" : "  (unusable: " + model.error + ")") + "\n";
+  }
+  return text;
+}
+
+// Asks and prints; `render` makes the text.
+template <typename Done, typename Args, typename Render>
+int Look(const Command& command, int argc, char** argv, Args args, const Render& render) {
+  Looking looking;
+  if (auto code = ParseLooking(command, argc, argv, looking)) return *code;
+  auto session = OpenSession(looking.access);
+  if (!session) return LookingError(session.error(), looking.json);
+  auto done = AskFor<Done>(*session, std::move(args));
+  if (!done) return LookingError(done.error(), looking.json);
+  Output output(STDOUT_FILENO);
+  output.Write(looking.json ? JsonLine(ToJson(*done)) : render(*done));
+  return FinishOutput(output, protocol::kExitDone);
+}
+
+}  // namespace
+
+int PingCommand(const Command& command, int argc, char** argv) {
+  return Look<protocol::PingDone>(command, argc, argv, protocol::PingArgs{},
+                                  [](const protocol::PingDone& done) {
+                                    return "microkimid answers: pid " + std::to_string(done.pid) +
+                                           ", up " + Seconds(done.uptime_ms) + "\n";
+                                  });
+}
+
+int StatusCommand(const Command& command, int argc, char** argv) {
+  return Look<protocol::StatusDone>(command, argc, argv, protocol::StatusArgs{}, StatusText);
+}
+
+int ModelsCommand(const Command& command, int argc, char** argv) {
+  return Look<protocol::ModelsDone>(command, argc, argv, protocol::ModelsArgs{}, ModelsText);
+}
+
+int VersionCommand(const Command& command, int argc, char** argv) {
+  Looking looking;
+  if (auto code = ParseLooking(command, argc, argv, looking)) return *code;
+  Json json = {{"client",
+                {{"build_id", std::string(protocol::BuildId())},
+                 {"protocol_min", protocol::kProtocolMin},
+                 {"protocol_max", protocol::kProtocolMax}}}};
+  std::string text = "mk " + std::string(protocol::BuildId()) + ", protocol " +
+                     std::to_string(protocol::kProtocolMax) + "\n";
+  // The daemon's, if one runs; a version that it does not share is what one wants to see here.
+  auto session = OpenSession(looking.access);
+  auto hello = session ? session->Hello(After(kControlTimeout))
+                       : protocol::Result<protocol::HelloDone>(protocol::Fail(session.error()));
+  if (hello) {
+    json["daemon"] = ToJson(*hello);
+    text += "microkimid " + hello->build_id + ", protocol " + std::to_string(hello->protocol) +
+            ", pid " + std::to_string(hello->pid) + "\n";
+  } else if (hello.error().code == protocol::ErrorCode::kUnsupportedVersion) {
+    return LookingError(hello.error(), looking.json);
+  } else {
+    json["daemon"] = nullptr;
+    text += "microkimid: " + hello.error().message + "\n";
+  }
+  Output output(STDOUT_FILENO);
+  output.Write(looking.json ? JsonLine(json) : text);
+  return FinishOutput(output, protocol::kExitDone);
+}
+
+}  // namespace mk::client

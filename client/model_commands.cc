@@ -1,0 +1,193 @@
+// `mk load`, `mk unload`, `mk verify`, `mk build`
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "client/commands.h"
+#include "client/job.h"
+#include "client/json_format.h"
+#include "client/progress.h"
+#include "client/report.h"
+
+namespace mk::client {
+namespace {
+
+// Prints the answer, or the error in the same form.
+template <typename Done, typename Render>
+int Answer(const protocol::Result<Done>& done, bool json, Output& output, const Render& render) {
+  if (json) output.Write(JsonLine(done ? ToJson(*done) : ErrorToJson(done.error())));
+  if (done && !json) output.Write(render(*done));
+  const int written = FinishOutput(output, protocol::kExitDone);
+  return done ? written : ReportError(done.error());
+}
+
+void PrintWarnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    std::fputs(("mk: warning: " + warning + "\n").c_str(), stderr);
+  }
+}
+
+std::string LoadText(const protocol::LoadDone& done) {
+  const std::string what = done.was_loaded ? "was loaded already: " : "loaded: ";
+  return what + done.model.path + " (" + done.model.architecture + ", " +
+         BytesText(done.model.file_bytes) + ", " + std::to_string(done.load_ms) + " ms)\n";
+}
+
+std::string VerifyText(const protocol::VerifyDone& done) {
+  std::string text = done.path + ": " + (done.ok ? "sound" : "NOT SOUND") + "\n";
+  text += "  " + std::to_string(done.tensors) + " tensors, " + BytesText(done.file_bytes) + ", " +
+          std::to_string(done.values_checked) + " values checked\n";
+  text += "  xxh3-128 " + done.xxh3_128 + "\n  content sha-256 " + done.content_sha256 +
+          (done.digest_recorded ? " (recorded in the file)" : "") + "\n";
+  for (const auto& problem : done.problems) {
+    text += "  " + (problem.tensor.empty() ? "file" : problem.tensor) + ": " + problem.message;
+    if (problem.count > 1) text += " (" + std::to_string(problem.count) + " values)";
+    text += "\n";
+  }
+  if (done.problems_total > done.problems.size()) {
+    text +=
+        "  and " + std::to_string(done.problems_total - done.problems.size()) + " more problems\n";
+  }
+  return text;
+}
+
+std::string BuildText(const protocol::BuildDone& done) {
+  std::array<char, 64> seconds;
+  std::snprintf(seconds.data(), seconds.size(), "%.1f s", done.seconds);
+  std::string text = (done.written ? "wrote " : "would write ") + done.path + "\n";
+  text += "  " + std::to_string(done.tensors) + " tensors, " + std::to_string(done.parameters) +
+          " parameters, " + BytesText(done.file_bytes) + " (" + BytesText(done.expert_bytes) +
+          " experts, " + BytesText(done.spine_bytes) + " spine)";
+  return text + (done.written ? ", " + std::string(seconds.data()) : "") + "\n";
+}
+
+protocol::Status TakeKeepAlive(const std::string& keep, protocol::LoadArgs& args) {
+  if (keep.empty()) return {};
+  if (keep == "forever") {
+    args.keep_alive_ms = -1;
+    return {};
+  }
+  auto duration = ParseDurationMs(keep);
+  if (!duration) return protocol::Fail(std::move(duration.error()));
+  args.keep_alive_ms = static_cast<int64_t>(*duration);
+  return {};
+}
+
+struct BuildNumbers {
+  uint64_t seed = 0;
+  uint64_t threads = 0;
+};
+
+void AddBuildOptions(CommandLine& line, protocol::BuildArgs& args, BuildNumbers& numbers) {
+  CLI::App& app = line.app();
+  app.add_option("--arch", args.arch, "Architecture (default k3)");
+  app.add_option("--preset", args.preset, "Size: tiny, nano, micro (default nano)");
+  app.add_option("-o,--out", args.out, "File to make (default mk-ARCH-PRESET.bin here)")
+      ->type_name("FILE");
+  line.AddNumber("--seed", numbers.seed, "Seed of the values (default 0)");
+  app.add_option("--set", args.set, "Another dimension or gain; may be given several times")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--expert-align", args.expert_align, "Alignment of expert matrices in bytes")
+      ->check(CLI::IsMember({"auto", "64", "4096"}));
+  line.AddNumber("--threads", numbers.threads, "Threads (default: the daemon's)", 1, 1024);
+  app.add_flag("--dry-run", args.dry_run, "Tell the sizes, write nothing");
+  app.add_flag("--force", args.force, "Replace a file that exists");
+}
+
+}  // namespace
+
+int LoadCommand(const Command& command, int argc, char** argv) {
+  AccessOptions access;
+  protocol::LoadArgs args;
+  std::string model;
+  std::string keep;
+  bool json = false;
+  CommandLine line(command);
+  line.app().add_option("MODEL", model, "Path, alias or name (default: the default model)");
+  line.app()
+      .add_option("--keep", keep, "Keep it so long after its last use: 10m, 2h, forever")
+      ->type_name("TIME");
+  line.app().add_flag("--json", json, "One JSON object instead of text");
+  line.AddModel(args.model);
+  line.AddAccess(access, true);
+  if (auto code = line.Parse(argc, argv)) return *code;
+  if (!model.empty()) args.model.model = model;
+  MakeAbsolute(args.model);
+  if (auto taken = TakeKeepAlive(keep, args); !taken) return ReportError(taken.error());
+  auto session = OpenSession(access);
+  if (!session) return ReportError(session.error());
+  Output output(STDOUT_FILENO);
+  auto done = RunJobFor<protocol::LoadDone>(*session, std::move(args), output, !json);
+  if (done) PrintWarnings(done->warnings);
+  return Answer(done, json, output, LoadText);
+}
+
+int UnloadCommand(const Command& command, int argc, char** argv) {
+  AccessOptions access;
+  std::string model;
+  bool all = false;
+  bool json = false;
+  CommandLine line(command);
+  line.app().add_option("MODEL", model, "Path, alias or name");
+  line.app().add_flag("--all", all, "Every model that nobody uses");
+  line.app().add_flag("--json", json, "One JSON object instead of text");
+  line.AddAccess(access, false);
+  if (auto code = line.Parse(argc, argv)) return *code;
+  if (model.empty() != all) {
+    return ReportUsage("give a model or --all", "`mk status` shows the loaded ones");
+  }
+  auto session = OpenSession(access);
+  if (!session) return ReportError(session.error());
+  Output output(STDOUT_FILENO);
+  auto done = AskFor<protocol::UnloadDone>(*session, protocol::UnloadArgs{ModelArgument(model)});
+  return Answer(done, json, output, [](const protocol::UnloadDone& unloaded) {
+    return "unloaded " + std::to_string(unloaded.unloaded) +
+           (unloaded.unloaded == 1 ? " model\n" : " models\n");
+  });
+}
+
+int VerifyCommand(const Command& command, int argc, char** argv) {
+  AccessOptions access;
+  std::string model;
+  bool json = false;
+  CommandLine line(command);
+  line.app().add_option("MODEL", model, "Path, alias or name (default: the default model)");
+  line.app().add_flag("--json", json, "One JSON object instead of text");
+  line.AddAccess(access, true);
+  if (auto code = line.Parse(argc, argv)) return *code;
+  auto session = OpenSession(access);
+  if (!session) return ReportError(session.error());
+  Output output(STDOUT_FILENO);
+  auto done = RunJobFor<protocol::VerifyDone>(*session, protocol::VerifyArgs{ModelArgument(model)},
+                                              output, !json);
+  if (done) PrintWarnings(done->warnings);
+  const int code = Answer(done, json, output, VerifyText);
+  return code == protocol::kExitDone && !done->ok ? int{protocol::kExitFailed} : code;
+}
+
+int BuildCommand(const Command& command, int argc, char** argv) {
+  AccessOptions access;
+  protocol::BuildArgs args;
+  BuildNumbers numbers;
+  bool json = false;
+  CommandLine line(command);
+  AddBuildOptions(line, args, numbers);
+  line.app().add_flag("--json", json, "One JSON object instead of text");
+  line.AddAccess(access, true);
+  if (auto code = line.Parse(argc, argv)) return *code;
+  args.seed = numbers.seed;
+  args.threads = static_cast<uint32_t>(numbers.threads);
+  if (args.out.empty()) args.out = "mk-" + args.arch + "-" + args.preset + ".bin";
+  args.out = AbsolutePath(args.out);
+  auto session = OpenSession(access);
+  if (!session) return ReportError(session.error());
+  Output output(STDOUT_FILENO);
+  auto done = RunJobFor<protocol::BuildDone>(*session, std::move(args), output, !json);
+  return Answer(done, json, output, BuildText);
+}
+
+}  // namespace mk::client

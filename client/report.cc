@@ -1,0 +1,51 @@
+#include "client/report.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace mk::client {
+
+int ReportError(const protocol::Error& error) {
+  std::string text = "mk: " + error.message + "\n";
+  if (!error.hint.empty()) text += "  hint: " + error.hint + "\n";
+  std::fputs(text.c_str(), stderr);
+  return protocol::ExitCodeOf(error.code);
+}
+
+int ReportUsage(std::string_view message, std::string_view hint) {
+  return ReportError(UsageError(std::string(message), std::string(hint)));
+}
+
+protocol::Error UsageError(std::string message, std::string hint) {
+  return {protocol::ErrorCode::kBadRequest, std::move(message), std::move(hint), {}};
+}
+
+void LeaveOnClosedPipe() {
+  ::signal(SIGPIPE, SIG_DFL);
+  ::raise(SIGPIPE);
+  ::_exit(protocol::kExitClosedPipe);
+}
+
+int FinishOutput(Output& output, int code) {
+  if (output.Drain()) return code;
+  if (output.error() == EPIPE) LeaveOnClosedPipe();
+  return ReportError({protocol::ErrorCode::kIoError,
+                      std::string("cannot write the output: ") + std::strerror(output.error()),
+                      {},
+                      {}});
+}
+
+bool IsFancyTerminal(int fd) {
+  if (::isatty(fd) != 1) return false;
+  const char* no_color = std::getenv("NO_COLOR");
+  if (no_color != nullptr && no_color[0] != '\0') return false;
+  const char* term = std::getenv("TERM");
+  return term != nullptr && std::strcmp(term, "dumb") != 0;
+}
+
+}  // namespace mk::client

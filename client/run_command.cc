@@ -1,0 +1,57 @@
+// `mk run`
+
+#include <unistd.h>
+
+#include "client/commands.h"
+#include "client/report.h"
+#include "client/run_output.h"
+#include "client/run_settings.h"
+#include "client/stream.h"
+
+namespace mk::client {
+namespace {
+
+int EndOfRun(protocol::Result<StreamEnd>& end, std::unique_ptr<RunOutput>& run_output,
+             Output& output) {
+  if (!end) return run_output->Fail(end.error());
+  if (end->output_closed) {
+    run_output.reset();  // removes unfinished files, which the signal would not
+    if (output.closed()) return FinishOutput(output, protocol::kExitFailed);
+    LeaveOnClosedPipe();
+  }
+  int code = protocol::kExitInterrupted;
+  if (end->body) {
+    if (const auto* done = std::get_if<protocol::RunDone>(&*end->body)) {
+      code = run_output->Finish(*done);
+    } else if (const auto* error = std::get_if<protocol::Error>(&*end->body)) {
+      const bool expected = end->interrupted && error->code == protocol::ErrorCode::kCancelled;
+      if (!expected) code = run_output->Fail(*error);
+    } else {
+      code = run_output->Fail(
+          {protocol::ErrorCode::kInternal, "the daemon gave another op's answer", {}, {}});
+    }
+  }
+  return end->interrupted ? protocol::kExitInterrupted : code;
+}
+
+}  // namespace
+
+int RunCommand(const Command& command, int argc, char** argv) {
+  RunSettings options;
+  if (auto code = ParseRunSettings(command, argc, argv, options)) return *code;
+  Output output(STDOUT_FILENO);
+  auto run_output = RunOutput::Create(options, output);
+  if (!run_output) return ReportError(run_output.error());
+  auto session = OpenSession(options.access);
+  if (!session) return (*run_output)->Fail(session.error());
+
+  const SignalWatch signals;
+  StreamOptions stream;
+  stream.timeout = milliseconds(options.args.timeout_ms);
+  stream.window = options.args.window;
+  auto end = RunStream(*session, options.args, stream, output, signals,
+                       [&](const protocol::Body& body) { return (*run_output)->Take(body); });
+  return EndOfRun(end, *run_output, output);
+}
+
+}  // namespace mk::client

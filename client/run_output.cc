@@ -1,0 +1,179 @@
+#include "client/run_output.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "client/report.h"
+
+namespace mk::client {
+namespace {
+
+using protocol::Result;
+using protocol::Status;
+
+Result<std::optional<DumpFile>> OpenDump(const std::string& path) {
+  if (path.empty()) return std::optional<DumpFile>();
+  Result<DumpFile> file = DumpFile::Create(path);
+  if (!file) return protocol::Fail(std::move(file.error()));
+  return std::optional<DumpFile>(std::move(*file));
+}
+
+Json DumpJson(const DumpFile& file) {
+  return {{"file", file.path()}, {"rows", file.rows()}, {"row_floats", file.row_bytes() / 4}};
+}
+
+const char* KindOf(const protocol::Body& body) {
+  if (std::holds_alternative<protocol::TokenChunk>(body)) return "token";
+  if (std::holds_alternative<protocol::RoutesChunk>(body)) return "routes";
+  return "event";
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const RunSettings& options, Output& output)
+    : options_(options),
+      output_(output),
+      fancy_(IsFancyTerminal(STDERR_FILENO)),
+      progress_(fancy_ && options.format == RunFormat::kText) {}
+
+Result<std::unique_ptr<RunOutput>> RunOutput::Create(const RunSettings& options, Output& output) {
+  std::unique_ptr<RunOutput> made(new RunOutput(options, output));
+  auto logits = OpenDump(options.dump_logits);
+  if (!logits) return protocol::Fail(std::move(logits.error()));
+  auto hidden = OpenDump(options.dump_hidden);
+  if (!hidden) return protocol::Fail(std::move(hidden.error()));
+  made->logits_ = std::move(*logits);
+  made->hidden_ = std::move(*hidden);
+  return made;
+}
+
+Status RunOutput::Take(const protocol::Body& body) {
+  if (const auto* tensor = std::get_if<protocol::TensorChunk>(&body)) return TakeTensor(*tensor);
+  if (options_.format == RunFormat::kStreamJson) {
+    StreamJson(body);
+    return {};
+  }
+  if (const auto* token = std::get_if<protocol::TokenChunk>(&body)) {
+    progress_.Clear();
+    if (options_.format == RunFormat::kText) TakeToken(*token);
+  } else if (const auto* progress = std::get_if<protocol::Progress>(&body)) {
+    progress_.Show(*progress);
+  } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
+    routes_.push_back(ToJson(*routes));
+  }
+  return {};
+}
+
+void RunOutput::TakeToken(const protocol::TokenChunk& token) {
+  if (token.channel == "hidden" || token.text.empty()) return;
+  if (token.channel == "reasoning") {
+    // Thinking is for people at a terminal; the answer alone is the output.
+    if (!fancy_) return;
+    const std::string text = (reasoning_shown_ ? "" : "\x1b[2m") + token.text;
+    std::fputs(text.c_str(), stderr);
+    reasoning_shown_ = true;
+    return;
+  }
+  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
+  reasoning_shown_ = false;
+  output_.Write(token.text);
+}
+
+Status RunOutput::TakeTensor(const protocol::TensorChunk& tensor) {
+  std::optional<DumpFile>& file = tensor.kind == "logits" ? logits_ : hidden_;
+  return file ? file->Append(tensor) : Status();
+}
+
+void RunOutput::StreamJson(const protocol::Body& body) {
+  Json line;
+  if (const auto* accepted = std::get_if<protocol::Accepted>(&body)) {
+    line = {{"type", "accepted"}, {"queue_position", accepted->queue_position}};
+  } else if (const auto* progress = std::get_if<protocol::Progress>(&body)) {
+    line = {{"type", "event"}};
+    line.update(ToJson(*progress));
+  } else if (const auto* token = std::get_if<protocol::TokenChunk>(&body)) {
+    line = {{"type", "chunk"}, {"kind", KindOf(body)}};
+    line.update(ToJson(*token));
+  } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
+    line = {{"type", "chunk"}, {"kind", KindOf(body)}};
+    line.update(ToJson(*routes));
+  }
+  output_.Write(JsonLine(line));
+}
+
+Status RunOutput::CommitDumps() {
+  if (logits_) {
+    if (Status status = logits_->Commit(); !status) return status;
+  }
+  return hidden_ ? hidden_->Commit() : Status();
+}
+
+Json RunOutput::DoneJson(const protocol::RunDone& done) const {
+  Json json = ToJson(done);
+  json.erase("rest");  // part of the text
+  if (!done.options.raw) return json;
+  json.erase("reasoning");
+  return json;
+}
+
+void RunOutput::ShowStats(const protocol::RunDone& done) const {
+  if (options_.format != RunFormat::kText || (!options_.stats && !fancy_)) return;
+  std::array<char, 512> line;
+  std::snprintf(line.data(), line.size(),
+                "[%llu tokens, %.1f tok/s; prompt %llu tokens in %.2f s; first token after %.2f s; "
+                "%s, seed %llu; %s%s; model %s]\n",
+                static_cast<unsigned long long>(done.usage.completion_tokens),
+                done.timing.tok_per_s, static_cast<unsigned long long>(done.usage.prompt_tokens),
+                done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
+                static_cast<unsigned long long>(done.options.seed),
+                done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
+                done.trust.fingerprint.c_str());
+  std::fputs(line.data(), stderr);
+}
+
+int RunOutput::Finish(const protocol::RunDone& done) {
+  progress_.Clear();
+  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
+  if (Status committed = CommitDumps(); !committed) return Fail(committed.error());
+  if (options_.format == RunFormat::kText) {
+    output_.Write(done.rest);
+    if (output_.is_terminal() && !output_.at_line_start()) output_.Write("\n");
+  } else {
+    Json json = options_.format == RunFormat::kStreamJson ? Json{{"type", "done"}} : Json::object();
+    json.update(DoneJson(done));
+    if (options_.format == RunFormat::kJson && options_.args.want_routes) json["routes"] = routes_;
+    if (logits_) json["logits"] = DumpJson(*logits_);
+    if (hidden_) json["hidden"] = DumpJson(*hidden_);
+    output_.Write(JsonLine(json));
+  }
+  if (!output_.Drain()) return FinishOutput(output_, protocol::kExitFailed);
+  for (const std::string& warning : done.warnings) {
+    std::fputs(("mk: warning: " + warning + "\n").c_str(), stderr);
+  }
+  ShowStats(done);
+  if (done.trust.degraded) {
+    std::fputs("mk: the answer is degraded: parts of the model were not used (see --json, trust)\n",
+               stderr);
+    return protocol::kExitDegraded;
+  }
+  return protocol::kExitDone;
+}
+
+int RunOutput::Fail(const protocol::Error& error) {
+  progress_.Clear();
+  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
+  if (options_.format != RunFormat::kText) {
+    Json json =
+        options_.format == RunFormat::kStreamJson ? Json{{"type", "error"}} : Json::object();
+    json.update(ErrorToJson(error));
+    output_.Write(JsonLine(json));
+  } else if (output_.is_terminal() && !output_.at_line_start()) {
+    output_.Write("\n");
+  }
+  FinishOutput(output_, protocol::kExitFailed);
+  return ReportError(error);
+}
+
+}  // namespace mk::client
