@@ -1,0 +1,203 @@
+// What a request must satisfy beyond being well-formed: presence, types and ranges of fields.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/protocol/wire.h"
+
+namespace mk::protocol {
+namespace {
+
+using testing::json;
+using testing::Pack;
+using testing::RefusalOf;
+using testing::RequestJson;
+
+json RunJson(json more = json::object()) {
+  json args = {{"prompt", "Hi"}};
+  args.update(more);
+  return RequestJson("run", args);
+}
+
+std::string RunRefusal(json more) {
+  return RefusalOf(Pack(RunJson(std::move(more))));
+}
+
+void ExpectNamed(const std::string& error, const std::string& words) {
+  EXPECT_NE(error.find(words), std::string::npos) << "\"" << error << "\" lacks " << words;
+}
+
+TEST(Request, AMinimalRunIsTakenWithItsDefaults) {
+  const auto request = DecodeRequest(Pack(RunJson()));
+  ASSERT_TRUE(request.has_value()) << request.error().error.message;
+  RunArgs expected;
+  expected.prompt = "Hi";
+  EXPECT_TRUE(std::get<RunArgs>(request->args) == expected);
+  EXPECT_EQ(request->id, 7u);
+}
+
+TEST(Request, IntegersAreTakenWhereNumbersAreWanted) {
+  const auto request = DecodeRequest(Pack(RunJson({{"temperature", 1}})));
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(std::get<RunArgs>(request->args).temperature, 1.0);
+}
+
+TEST(Request, UnknownOpsAreNamed) {
+  const auto request = DecodeRequest(Pack(RequestJson("rum", json::object())));
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().id, 7u);
+  ExpectNamed(request.error().error.message, "`rum`");
+  ExpectNamed(request.error().error.hint, "run");
+}
+
+TEST(Request, UnknownFieldsAreNamed) {
+  ExpectNamed(RunRefusal({{"max_tokens", 3}}), "`run.max_tokens`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("ping", {{"x", 1}}))), "`ping.x`");
+  json request = RunJson();
+  request["extra"] = 1;
+  EXPECT_NE(RefusalOf(Pack(request)), "");
+}
+
+TEST(Request, DoubledFieldsAreNamed) {
+  // {"v":1,"id":7,"op":"unload","args":{"model":"a","model":"b"}}
+  const std::string bytes = std::string(
+                                "\x84\xA1v\x01\xA2id\x07\xA2op\xA6unload\xA4"
+                                "args\x82\xA5model\xA1") +
+                            "a" + "\xA5model\xA1" + "b";
+  ExpectNamed(RefusalOf(bytes), "`unload.model` is given twice");
+}
+
+TEST(Request, MissingFieldsAreNamed) {
+  ExpectNamed(RefusalOf(Pack(RequestJson("cancel", json::object()))), "`cancel.request`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("ack", {{"request", 1}}))), "`ack.seq`");
+  for (const char* key : {"v", "id", "op", "args"}) {
+    json request = RunJson();
+    request.erase(key);
+    ExpectNamed(RefusalOf(Pack(request)), std::string("request.") + key);
+  }
+}
+
+TEST(Request, WrongTypesAreNamed) {
+  ExpectNamed(RunRefusal({{"max_new", "3"}}), "`run.max_new` must be an integer, not text");
+  ExpectNamed(RunRefusal({{"max_new", 3.0}}), "`run.max_new`");
+  ExpectNamed(RunRefusal({{"raw", 1}}), "`run.raw`");
+  ExpectNamed(RunRefusal({{"temperature", "hot"}}), "`run.temperature`");
+  ExpectNamed(RunRefusal({{"prompt", json::binary({65})}}), "`run.prompt`");
+  ExpectNamed(RunRefusal({{"stop", "x"}}), "`run.stop`");
+  ExpectNamed(RunRefusal({{"stop", json::array({"ok", 1})}}), "`run.stop[1]`");
+  ExpectNamed(RunRefusal({{"seed", nullptr}}), "`run.seed`");
+  json request = RunJson();
+  request["args"] = json::array();
+  ExpectNamed(RefusalOf(Pack(request)), "`run` must be a map");
+  EXPECT_NE(RefusalOf(Pack(json::array({1, 2}))), "");
+}
+
+TEST(Request, RangesAreKept) {
+  const std::vector<std::pair<json, json>> pairs = {
+      // the last that is allowed, the first that is not
+      {{{"max_new", 1 << 20}}, {{"max_new", (1 << 20) + 1}}},
+      {{{"max_new", 0}}, {{"max_new", -1}}},
+      {{{"temperature", 100.0}}, {{"temperature", 100.5}}},
+      {{{"temperature", 0.0}}, {{"temperature", -0.1}}},
+      {{{"top_p", 1.0}}, {{"top_p", 1.01}}},
+      {{{"top_p", 0.001}}, {{"top_p", 0.0}}},
+      {{{"min_p", 1.0}}, {{"min_p", 1.5}}},
+      {{{"window", 1}}, {{"window", 0}}},
+      {{{"window", kMaxWindow}}, {{"window", kMaxWindow + 1}}},
+      {{{"precision", "exact"}}, {{"precision", "sloppy"}}},
+      {{{"dialect", "k3"}}, {{"dialect", "k4"}}},
+      {{{"stop", json::array({"x"})}}, {{"stop", json::array({""})}}},
+      {{{"stop", json(std::vector<std::string>(16, "x"))}},
+       {{"stop", json(std::vector<std::string>(17, "x"))}}},
+      {{{"stop", json::array({std::string(1024, 'x')})}},
+       {{"stop", json::array({std::string(1025, 'x')})}}},
+      {{{"seed", UINT64_MAX}}, {{"seed", -1}}},
+  };
+  for (const auto& [good, bad] : pairs) {
+    EXPECT_EQ(RunRefusal(good), "") << good;
+    const std::string name = "`run." + bad.begin().key();
+    ExpectNamed(RunRefusal(bad), name);
+  }
+}
+
+TEST(Request, NumbersMustBeFinite) {
+  // nlohmann writes what it is given, so the bytes are made by hand: a float64 NaN and +inf.
+  std::string bytes = Pack(RunJson({{"temperature", 0.123}}));
+  const std::string marker = Pack(0.123);
+  for (const char* pattern : {"\x7F\xF8", "\x7F\xF0"}) {
+    std::string changed = bytes;
+    std::string value = std::string("\xCB") + std::string(pattern, 2) + std::string(6, '\0');
+    changed.replace(changed.find(marker), marker.size(), value);
+    ExpectNamed(RefusalOf(changed), "`run.temperature`");
+  }
+}
+
+TEST(Request, TokenIdsAreChecked) {
+  const auto ids = [](json list) {
+    return RefusalOf(Pack(RequestJson("run", {{"ids", std::move(list)}})));
+  };
+  EXPECT_EQ(ids(json::array({0, 2147483647})), "");
+  ExpectNamed(ids(json::array({1, -1})), "`run.ids[1]`");
+  ExpectNamed(ids(json::array({1, 2147483648u})), "`run.ids[1]`");
+  ExpectNamed(ids(json::array()), "`ids` is empty");
+}
+
+TEST(Request, PromptsAreExactlyOneAndNotEmpty) {
+  ExpectNamed(RefusalOf(Pack(RequestJson("run", json::object()))), "no prompt");
+  ExpectNamed(RunRefusal({{"ids", json::array({1})}}), "both given");
+  ExpectNamed(RunRefusal({{"prompt", ""}}), "`run.prompt` is empty");
+}
+
+TEST(Request, AChatTurnsFieldsNeedAChatTurn) {
+  EXPECT_EQ(RunRefusal({{"system", "s"}, {"dialect", "k3"}}), "");
+  ExpectNamed(RunRefusal({{"raw", true}, {"system", "s"}}), "`system`");
+  ExpectNamed(RunRefusal({{"raw", true}, {"dialect", "k3"}}), "`dialect`");
+}
+
+TEST(Request, PathsAreAbsolute) {
+  EXPECT_EQ(RunRefusal({{"model", "name"}}), "");
+  EXPECT_EQ(RunRefusal({{"model", "/a/b.bin"}}), "");
+  ExpectNamed(RunRefusal({{"model", "a/b.bin"}}), "relative");
+  ExpectNamed(RunRefusal({{"vocab", "v.json"}}), "`run.vocab`");
+  ExpectNamed(RunRefusal({{"vocab", std::string("/a\0b", 4)}}), "zero byte");
+  ExpectNamed(RefusalOf(Pack(RequestJson("build", {{"out", "x.bin"}}))), "`build.out`");
+}
+
+TEST(Request, APromptThatIsNotUtf8NamesTheByte) {
+  std::string bytes = Pack(RunJson({{"prompt", "abcdefgh"}}));
+  bytes[bytes.find("abcdefgh") + 5] = '\xE9';
+  const auto request = DecodeRequest(bytes);
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().error.code, ErrorCode::kBadRequest);
+  ExpectNamed(request.error().error.message, "`args.prompt` is not UTF-8: byte 5");
+  EXPECT_EQ(std::get<int64_t>(request.error().error.details.at("byte_offset")), 5);
+}
+
+TEST(Request, OtherVersionsAreToldWhichSideIsOld) {
+  json request = RunJson();
+  request["v"] = kProtocolMax + 1;
+  const auto refused = DecodeRequest(Pack(request));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code, ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(refused.error().id, 7u);
+}
+
+TEST(Request, HelloAndStopAreTakenInAnyVersion) {
+  json hello = RequestJson(
+      "hello",
+      {{"protocol_min", 40}, {"protocol_max", 41}, {"build_id", "x"}, {"something_new", 1}});
+  hello["v"] = 41;
+  EXPECT_EQ(RefusalOf(Pack(hello)), "");
+  json stop = RequestJson("stop", {{"something_new", 1}});
+  stop["v"] = 41;
+  EXPECT_EQ(RefusalOf(Pack(stop)), "");
+}
+
+TEST(Request, ErrorsNeverCarryWhatTheRequestSaysInFull) {
+  const std::string long_key(60, 'k');
+  const std::string error = RunRefusal({{long_key, 1}});
+  EXPECT_EQ(error.find(long_key), std::string::npos);
+  EXPECT_EQ(RunRefusal({{"\n\x1b[31m", 1}}).find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mk::protocol

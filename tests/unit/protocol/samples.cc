@@ -1,0 +1,173 @@
+#include "tests/unit/protocol/samples.h"
+
+namespace mk::protocol::testing {
+namespace {
+
+ModelSelector Selector() {
+  return {"/models/größe.bin", "/models/vocab.json", "/models/base.tiktoken"};
+}
+
+RunArgs FullRun() {
+  RunArgs args;
+  args.model = Selector();
+  args.prompt = "Es war einmal \xF0\x9F\xA6\x8A";
+  args.raw = false;
+  args.system = "short";
+  args.thinking = false;
+  args.dialect = "k3";
+  args.max_new = 17;
+  args.temperature = 0.75;
+  args.top_p = 0.5;
+  args.top_k = 40;
+  args.min_p = 0.125;
+  args.seed = UINT64_MAX;
+  args.chunked_prefill = false;
+  args.stop = {"\n\n", "END"};
+  args.timeout_ms = 90000;
+  args.logprobs = true;
+  args.want_logits = true;
+  args.want_hidden = true;
+  args.want_routes = true;
+  args.stats = true;
+  args.window = 33;
+  return args;
+}
+
+RunArgs IdsRun() {
+  RunArgs args;
+  args.ids = std::vector<int32_t>{0, 1, 127, 128, 65536, 2147483647};
+  args.raw = true;
+  return args;
+}
+
+BuildArgs FullBuild() {
+  BuildArgs args;
+  args.arch = "other";
+  args.preset = "tiny";
+  args.out = "/tmp/out.bin";
+  args.seed = 5;
+  args.set = {"hidden=96", "gain=1.5"};
+  args.expert_align = "64";
+  args.threads = 3;
+  args.dry_run = true;
+  args.force = true;
+  return args;
+}
+
+ModelStatus SomeModel() {
+  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4};
+}
+
+StatusDone FullStatus() {
+  StatusDone done;
+  done.version = "1.2.3";
+  done.build_id = "1.2.3+abc";
+  done.pid = 77;
+  done.uptime_ms = 5;
+  done.socket = "/run/s.sock";
+  done.log = "/state/log";
+  done.state_directory = "/state";
+  done.stopping = true;
+  done.threads = 4;
+  done.max_batch = 8;
+  done.connections = 2;
+  done.memory = {{"budget", UINT64_MAX}, {"used", 0}};
+  done.counters = {{"requests", 12}};
+  done.models = {SomeModel()};
+  done.requests = {{"mk 7", 3, "run", "/m.bin", "decode", 5, 6, 7, 1.5, 8, 9}};
+  return done;
+}
+
+RunDone FullRunDone() {
+  RunDone done;
+  done.finish_reason = "stop";
+  done.text = "answer";
+  done.reasoning = "thought";
+  done.rest = "r";
+  done.prompt_ids = {4, 5};
+  done.ids = {6};
+  done.usage = {2, 1, 1};
+  done.timing = {1, 2, 3, 4, 5, 6, 7, 8.5, 9.5};
+  done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, UINT64_MAX, "exact", false, {"x"}, 9};
+  done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
+  done.warnings = {"w"};
+  return done;
+}
+
+VerifyDone FullVerify() {
+  VerifyDone done;
+  done.path = "/m.bin";
+  done.ok = true;
+  done.file_bytes = 1;
+  done.tensors = 2;
+  done.values_checked = 3;
+  done.xxh3_128 = "aa";
+  done.content_sha256 = "bb";
+  done.digest_recorded = true;
+  done.problems_total = 4;
+  done.problems = {{"t", "NaN at 7", 5}};
+  done.warnings = {"w"};
+  return done;
+}
+
+}  // namespace
+
+std::vector<Request> SampleRequests() {
+  const std::vector<Args> all = {
+      HelloArgs{kProtocolMin, kProtocolMax, "build", "test", 9},
+      PingArgs{},
+      StatusArgs{},
+      ModelsArgs{},
+      LoadArgs{Selector(), -1},
+      UnloadArgs{"name"},
+      FullRun(),
+      CancelArgs{12},
+      AckArgs{12, 1u << 20},
+      StopArgs{1500},
+      TokenizeArgs{Selector(), "text", true, false, "sys", false, "nano-sft"},
+      DetokenizeArgs{Selector(), {1, 2, 3}},
+      VerifyArgs{"/m.bin"},
+      FullBuild(),
+      IdsRun(),
+      LoadArgs{},
+      TokenizeArgs{{}, "", false, true, {}, true, ""},
+  };
+  std::vector<Request> requests;
+  uint64_t id = UINT64_MAX;
+  for (const Args& args : all) requests.push_back({kProtocolMax, id--, args});
+  return requests;
+}
+
+std::vector<SampleReply> SampleReplies() {
+  const std::vector<std::pair<Body, Op>> all = {
+      {Accepted{3}, Op::kRun},
+      {Progress{"prefill", 64, 4000, "tokens"}, Op::kRun},
+      {TokenChunk{7, 42, "\xC3\xA9", "answer", -0.5}, Op::kRun},
+      {TokenChunk{1, 0, "", "", std::nullopt}, Op::kRun},
+      {TensorChunk{"logits", 9, 8, 4, std::string("\x00\xFF\x80\x7F", 4)}, Op::kRun},
+      {TensorChunk{"hidden", 9, 4, 0, std::string("\x01\x02\x03\x04", 4)}, Op::kRun},
+      {RoutesChunk{5, {{1, {3, 2}, {0.75, 0.25}}, {2, {0}, {1.0}}}}, Op::kRun},
+      {Error{ErrorCode::kContextOverflow, "too long", "shorten", {{"limit", 9}, {"what", "x"}}},
+       Op::kRun},
+      {Error{ErrorCode::kInternal, "bare", "", {}}, Op::kPing},
+      {HelloDone{1, 1, 1, "0.1.0", "b", 5}, Op::kHello},
+      {PingDone{5, 6}, Op::kPing},
+      {FullStatus(), Op::kStatus},
+      {ModelsDone{{{"n", "/p", "alias", true, true, 1, "k3", "e"}}}, Op::kModels},
+      {LoadDone{SomeModel(), 7, true, {"w"}}, Op::kLoad},
+      {UnloadDone{2}, Op::kUnload},
+      {FullRunDone(), Op::kRun},
+      {CancelDone{true}, Op::kCancel},
+      {StopDone{5, true}, Op::kStop},
+      {TokenizeDone{{1, 2}, {"a", "b"}, 1}, Op::kTokenize},
+      {DetokenizeDone{"text"}, Op::kDetokenize},
+      {FullVerify(), Op::kVerify},
+      {BuildDone{"/o.bin", true, 1, 2, 3, 4, 5, 6.5}, Op::kBuild},
+  };
+  std::vector<SampleReply> replies;
+  uint64_t seq = 0;
+  for (const auto& [body, op] : all) replies.push_back({{1000 + seq, seq, body}, op}), ++seq;
+  return replies;
+}
+
+}  // namespace mk::protocol::testing
