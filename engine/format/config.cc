@@ -184,6 +184,7 @@ void ReadEnums(ConfigReader& reader, MkimConfig& config) {
     } else {
       reader.Bad("kda_a_log", text, "must be \"channel\" or \"head\"");
     }
+    config.a_log = config.kda_a_log.value_or(ALogReading::kChannel);
   }
   if (reader.String("kda_l2", text)) {
     if (text == "max1e-12") {

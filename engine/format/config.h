@@ -85,7 +85,8 @@ struct MkimConfig {
   float situ_linear_beta = 25.0f;
   float routed_scale = 1.0f;
   KdaL2 kda_l2 = KdaL2::kMax;
-  // What the config says; absent in old files. MkimFile resolves it into `a_log`.
+  // What the config says; absent in old files. When it is, MkimFile::Open finds `a_log` out from
+  // the tensors (with Checks::kModel).
   std::optional<ALogReading> kda_a_log;
   ALogReading a_log = ALogReading::kChannel;
 
