@@ -2,10 +2,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "engine/base/file.h"
-#include "engine/base/sha256.h"
+#include "engine/format/digest.h"
 #include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/kimi_tokenizer.h"
 #include "engine/tokenizer/rank_table.h"
@@ -41,6 +42,12 @@ std::string StemOf(const std::string& path, std::string_view ending) {
   const std::string text = name.string();
   return text.ends_with(ending) ? text.substr(0, text.size() - ending.size())
                                 : name.stem().string();
+}
+
+std::string Sha256Hex(std::string_view bytes) {
+  Sha256Digest digest;
+  digest.Update(std::as_bytes(std::span(bytes)));
+  return digest.FinishHex();
 }
 
 class Loader {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -105,12 +105,12 @@ TEST(Splitter, TimeIsLinearInTheLengthOfTheText) {
     const Result<CodePoints> points = DecodeUtf8(text);
     ASSERT_TRUE(points);
     const SplitLimits whole{.piece = text.size(), .same_run = text.size()};
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: other load does not count
     const std::vector<size_t> ends = SplitText(points->values, whole);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     ASSERT_FALSE(ends.empty());
     EXPECT_EQ(ends.back(), points->values.size());
-    EXPECT_LT(seconds.count(), 5.0) << unit;  // quadratic time would be hours
+    EXPECT_LT(seconds, 10.0) << unit;  // quadratic time would be hours
   }
 }
 
