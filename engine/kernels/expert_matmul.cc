@@ -115,6 +115,22 @@ HWY_INLINE float HalfSquareScale(uint8_t s, float smax) {
   return t * t * smax * 0.5f;
 }
 
+// Outputs of a tile: the sums over lanes.
+template <size_t R, size_t N>
+HWY_INLINE void StoreSums(const ExpertJob& job, size_t row, size_t xr, const V16 (&acc)[R][N]) {
+  constexpr size_t kCount = R * N;
+  float sums[kCount];
+  const auto at = [&](size_t i) HWY_ATTR -> const V16& { return acc[i % R][i / R]; };
+  size_t i = 0;
+  for (; i + 4 <= kCount; i += 4) {
+    ReduceSum16x4(at(i), at(i + 1), at(i + 2), at(i + 3), sums + i);
+  }
+  for (; i < kCount; ++i) sums[i] = ReduceSum16(at(i));
+  for (size_t n = 0; n < N; ++n) {
+    std::copy_n(sums + n * R, R, job.y + (xr + n) * job.ldy + row);
+  }
+}
+
 // Rows [row, row + R) of a MXFP4 or MXFP4SQ matrix by rows [xr, xr + N) of x.
 template <bool kSquare, size_t R, size_t N>
 HWY_INLINE void NibbleTile(const ExpertJob& job, size_t row, size_t xr) {
@@ -143,11 +159,7 @@ HWY_INLINE void NibbleTile(const ExpertJob& job, size_t row, size_t xr) {
       }
     }
   }
-  for (size_t n = 0; n < N; ++n) {
-    for (size_t r = 0; r < R; ++r) {
-      job.y[(xr + n) * job.ldy + row + r] = ReduceSum16(acc[r][n]);
-    }
-  }
+  StoreSums(job, row, xr, acc);
 }
 
 // Sixteen columns of a F32 or VQ1 row.
@@ -189,11 +201,7 @@ HWY_INLINE void PlainTile(const ExpertJob& job, size_t row, size_t xr) {
   if (column < job.w.cols) {
     PlainStep<kCodebook, R, N>(job, row, x, column, job.w.cols - column, acc);
   }
-  for (size_t n = 0; n < N; ++n) {
-    for (size_t r = 0; r < R; ++r) {
-      job.y[(xr + n) * job.ldy + row + r] = ReduceSum16(acc[r][n]);
-    }
-  }
+  StoreSums(job, row, xr, acc);
 }
 
 template <ExpertKind kKind, size_t R, size_t N>

@@ -41,7 +41,7 @@ static_assert(kPanelGroup % PanelsFor(1) == 0);
 constexpr size_t kTileStride = kColumnBlock + 16;
 
 // Prefetch distance within a panel, in columns (64 bytes each).
-constexpr size_t kPrefetchColumns = 24;
+constexpr size_t kPrefetchColumns = 64;
 
 // One block of columns: out[p][n] gets (first block) or adds the chain over `cols` columns of
 // panel p (panel_stride floats apart) and row n of x. `width` outputs of the last panel exist.

@@ -168,6 +168,24 @@ HWY_INLINE V16 Neg16(const V16& a) {
 
 // ---- reductions ----
 
+#if HWY_TARGET != HWY_SCALAR
+// The first two levels of the tree: lane j with j+8, then j+4.
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumToFour(const V16& v) {
+#if HWY_MAX_BYTES >= 32
+  const hn::FixedTag<float, 4> d4;
+#if HWY_MAX_BYTES >= 64
+  const hn::FixedTag<float, 8> d8;
+  const auto eight = hn::Add(hn::LowerHalf(d8, v.part[0]), hn::UpperHalf(d8, v.part[0]));
+#else
+  const auto eight = hn::Add(v.part[0], v.part[1]);
+#endif
+  return hn::Add(hn::LowerHalf(d4, eight), hn::UpperHalf(d4, eight));
+#else
+  return hn::Add(hn::Add(v.part[0], v.part[2]), hn::Add(v.part[1], v.part[3]));
+#endif
+}
+#endif
+
 // The tree of all sums: lane j with j+8, then j+4, j+2, j+1.
 HWY_INLINE float ReduceSum16(const V16& v) {
 #if HWY_TARGET == HWY_SCALAR
@@ -178,21 +196,37 @@ HWY_INLINE float ReduceSum16(const V16& v) {
   }
   return lane[0];
 #else
-  const hn::FixedTag<float, 4> d4;
-#if HWY_MAX_BYTES >= 64
-  const hn::FixedTag<float, 8> d8;
-  const auto eight = hn::Add(hn::LowerHalf(d8, v.part[0]), hn::UpperHalf(d8, v.part[0]));
-  auto four = hn::Add(hn::LowerHalf(d4, eight), hn::UpperHalf(d4, eight));
-#elif HWY_MAX_BYTES == 32
-  const auto eight = hn::Add(v.part[0], v.part[1]);
-  auto four = hn::Add(hn::LowerHalf(d4, eight), hn::UpperHalf(d4, eight));
-#else
-  auto four = hn::Add(hn::Add(v.part[0], v.part[2]), hn::Add(v.part[1], v.part[3]));
-#endif
+  auto four = SumToFour(v);
   four = hn::Add(four, hn::Shuffle1032(four));
   four = hn::Add(four, hn::Shuffle2301(four));
-  (void)d4;
   return hn::GetLane(four);
+#endif
+}
+
+// out[i] = ReduceSum16 of the i-th argument, at little more than the cost of one.
+HWY_INLINE void ReduceSum16x4(const V16& v0, const V16& v1, const V16& v2, const V16& v3,
+                              float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  out[0] = ReduceSum16(v0);
+  out[1] = ReduceSum16(v1);
+  out[2] = ReduceSum16(v2);
+  out[3] = ReduceSum16(v3);
+#else
+  const hn::FixedTag<float, 4> d4;
+  // [a0+a2, a1+a3, b0+b2, b1+b3]
+  const auto add_pairs = [](auto a4, auto b4) HWY_ATTR {
+    const hn::FixedTag<float, 4> df;
+    const hn::FixedTag<uint64_t, 2> du;
+    const auto a = hn::BitCast(du, a4);
+    const auto b = hn::BitCast(du, b4);
+    return hn::Add(hn::BitCast(df, hn::InterleaveLower(du, a, b)),
+                   hn::BitCast(df, hn::InterleaveUpper(du, a, b)));
+  };
+  const auto even = add_pairs(SumToFour(v0), SumToFour(v2));
+  const auto odd = add_pairs(SumToFour(v1), SumToFour(v3));
+  const auto first = hn::OddEven(hn::Shuffle2301(odd), even);
+  const auto second = hn::OddEven(odd, hn::Shuffle2301(even));
+  hn::StoreU(hn::Add(first, second), d4, out);
 #endif
 }
 
