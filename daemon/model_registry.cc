@@ -9,20 +9,24 @@ namespace mk::daemon {
 namespace {
 
 constexpr size_t kMaxLoadsWaiting = 64;
+constexpr const char* kMoreMemory = "unload a model, or start the daemon with more --memory";
 
 // Loads, then books what the model holds; what does not fit is dropped again at once.
 Result<LoadedModel> LoadAndReserve(const LoadFunction& load, const ModelRef& ref, Ledger& ledger,
                                    LoadOptions options) {
   options.memory_limit = std::max<uint64_t>(ledger.available(), 1);
   auto loaded = load(ref, options);
-  if (!loaded) return loaded;
+  if (!loaded) {
+    if (loaded.error().code == ErrorCode::kOutOfMemory) loaded.error().hint = kMoreMemory;
+    return loaded;
+  }
   const uint64_t bytes = loaded->model->info().resident_bytes;
   auto memory = ledger.Reserve(MemoryUse::kModels, bytes);
   if (!memory) {
     return Fail(ErrorCode::kOutOfMemory,
                 ref.path + " needs " + std::to_string(bytes >> 20) + " MiB, " +
                     std::to_string(ledger.available() >> 20) + " MiB of the memory budget are free",
-                "unload a model or raise --memory");
+                kMoreMemory);
   }
   loaded->memory = std::move(*memory);
   return loaded;

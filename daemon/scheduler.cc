@@ -335,8 +335,8 @@ void Scheduler::RemoveEnded() {
 
 bool Scheduler::WindowOpen(const Entry& entry) const {
   const RequestControl& control = *entry.request.control;
-  return entry.sent_messages - control.acked_messages.load() < control.window.load() &&
-         entry.sent_bytes - control.acked_bytes.load() < limits_.window_bytes;
+  return entry.sent_messages < control.acked_messages.load() + control.window.load() &&
+         entry.sent_bytes < control.acked_bytes.load() + limits_.window_bytes;
 }
 
 // How long to sleep when nothing can run: until the next deadline.

@@ -17,7 +17,7 @@ constexpr int kSendHighWater = 4096;
 // A peer that connects and does not complete the handshake is dropped after this.
 constexpr int kHandshakeMilliseconds = 2000;
 // Time for last messages when the daemon leaves; a client that does not read costs no more.
-constexpr int kLastLingerMilliseconds = 300;
+constexpr int kLastLingerMilliseconds = 2000;
 
 }  // namespace
 
