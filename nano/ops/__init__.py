@@ -1,0 +1,1 @@
+"""Keeping a training run alive with systemd: units made from a run description."""
