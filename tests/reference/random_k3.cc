@@ -116,8 +116,8 @@ class ModelWriter {
     }
     const auto& dense = config_.at("dense_layers");
     if (std::find(dense.begin(), dense.end(), l) != dense.end()) {
-      Matrix(prefix + "mlp.gate_proj.weight", Dim("dense_inter"), d, 2.0F);
-      Matrix(prefix + "mlp.up_proj.weight", Dim("dense_inter"), d, 2.0F);
+      Matrix(prefix + "mlp.gate_proj.weight", Dim("dense_inter"), d);
+      Matrix(prefix + "mlp.up_proj.weight", Dim("dense_inter"), d);
       Matrix(prefix + "mlp.down_proj.weight", d, Dim("dense_inter"));
     } else {
       Moe(prefix + "block_sparse_moe.", l);
@@ -138,8 +138,8 @@ class ModelWriter {
     Matrix(prefix + "f_a_proj.weight", Dim("kda_fa_rank"), d);
     Matrix(prefix + "f_b_proj.weight", width, Dim("kda_fa_rank"));
     const bool per_head = config_.value("kda_a_log", "channel") == "head";
-    Vector(prefix + "A_log", {per_head ? heads : Dim("kda_dim")}, 1.0F, 1.0F);
-    Vector(prefix + "dt_bias", {width}, -0.5F, 1.0F);
+    Vector(prefix + "A_log", {per_head ? heads : Dim("kda_dim")}, 1.0F, 0.8F);
+    Vector(prefix + "dt_bias", {width}, -0.5F, 0.3F);
     Matrix(prefix + "b_proj.weight", heads, d);
     Norm(prefix + "o_norm.weight", Dim("kda_dim"));
   }
