@@ -47,6 +47,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--spine", choices=("f32", "bf16"), default="f32")
     p.add_argument("--vocab-tokens", type=int, default=VOCAB_TOKENS)
     p.add_argument("--epochs", type=int, default=EPOCHS, help="augmented copies of the corpus")
+    p.add_argument("--max-tokens", type=int, default=256, help="length of the battery's texts")
     p.add_argument("--train-flag", action="append", default=[], metavar="FLAG=VALUE",
                    help="change the recipe, e.g. --train-flag=--batch=4")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
@@ -97,6 +98,7 @@ def finish(args: argparse.Namespace, data: Path, run: Path, corpus: dict[str, An
     evaluation = evaluate.evaluate(evaluate.parse([
         str(model), "--valid", str(data / "valid"), "--corpus", str(args.corpus),
         "--out", str(args.work / "evaluation"), "--threads", str(args.threads),
+        "--max-tokens", str(args.max_tokens),
     ]))
     shutil.copyfile(args.work / "evaluation" / "samples.txt", f"{stem}.samples.txt")
     shutil.copyfile(run / "train.jsonl", f"{stem}.train.jsonl")
