@@ -73,19 +73,19 @@ Result<std::unique_ptr<Sequence>> K3Sequence::Clone() const {
                 "the sequence was left unusable by an earlier error and cannot be cloned",
                 "start a new sequence");
   }
-  Result<std::unique_ptr<K3Sequence>> copy = Create(owner_, shape_, options_);
-  if (!copy) return Fail(copy.error());
-  K3Sequence& to = **copy;
-  to.length_ = length_;
-  if (kda_.size() > 0) std::memcpy(to.kda_.data(), kda_.data(), kda_.size());
-  const size_t used = std::min(pages_.size(), (length_ + kPageTokens - 1) / kPageTokens);
   try {
+    Result<std::unique_ptr<K3Sequence>> copy = Create(owner_, shape_, options_);
+    if (!copy) return Fail(copy.error());
+    K3Sequence& to = **copy;
+    to.length_ = length_;
+    if (kda_.size() > 0) std::memcpy(to.kda_.data(), kda_.data(), kda_.size());
+    const size_t used = std::min(pages_.size(), (length_ + kPageTokens - 1) / kPageTokens);
     to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<std::ptrdiff_t>(used));
+    return std::unique_ptr<Sequence>(std::move(*copy));
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, "no memory for a copy of a sequence",
                 "end other sequences");
   }
-  return std::unique_ptr<Sequence>(std::move(*copy));
 }
 
 float* K3Sequence::ConvHistory(size_t layer, size_t stream) {

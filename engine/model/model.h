@@ -31,15 +31,15 @@ enum class Precision {
 
 // What a caller may want to know of a loaded model. Sizes in bytes.
 struct ModelInfo {
-  std::string architecture;      // "k3"
-  std::string path;              // canonical path of the file
-  std::string fingerprint;       // 32 hex digits, digest of header and sampled contents
-  size_t vocab = 0;              // rows of the head: length of a logits row
-  size_t hidden = 0;             // width of the residual stream
+  std::string architecture;  // "k3"
+  std::string path;          // canonical path of the file
+  std::string fingerprint;   // 32 hex digits, digest of header and sampled contents
+  size_t vocab = 0;          // rows of the head: length of a logits row
+  size_t hidden = 0;         // width of the residual stream
   size_t layers = 0;
-  size_t experts = 0;            // routed experts per MoE layer
-  size_t top_k = 0;              // routed experts per token and layer
-  uint64_t parameters = 0;       // weights in the file, decoded count
+  size_t experts = 0;       // routed experts per MoE layer
+  size_t top_k = 0;         // routed experts per token and layer
+  uint64_t parameters = 0;  // weights in the file, decoded count
   uint64_t file_bytes = 0;
   uint64_t resident_bytes = 0;   // anonymous memory that the loaded model holds
   uint64_t state_bytes = 0;      // fixed part of a sequence's state
@@ -132,8 +132,9 @@ class Model {
   // Ingests every item's tokens and writes the logits that it wants. All sequences must be this
   // model's and distinct. Fails before touching any sequence on kInvalidArgument (no tokens, a
   // token id out of range, a logits span of the wrong size, more than kMaxForwardTokens) and
-  // kContextOverflow; after kNumeric ("non-finite hidden state, layer l") or kIo the sequences of
-  // the batch are unusable and must be dropped.
+  // kContextOverflow. After kNumeric ("non-finite hidden state, layer l"), kIo or kOutOfMemory the
+  // sequences of the batch may be half-way between two states: drop them. The model refuses them
+  // from then on (kInvalidArgument), so that nobody can continue from garbage by mistake.
   virtual Status Forward(Executor& executor, std::span<ForwardItem> items,
                          ForwardObserver* observer = nullptr) const = 0;
 

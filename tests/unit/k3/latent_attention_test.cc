@@ -70,19 +70,22 @@ std::vector<float> RunKernel(const Problem& p) {
   return acc;
 }
 
+struct Widths {
+  size_t key, value;
+};
+
 TEST(LatentAttention, MatchesAPlainSoftmax) {
   for (const size_t positions : {1, 3, 63, 64, 65, 300, 1000}) {
-    for (const auto& [key_width, value_width] :
-         {std::pair<size_t, size_t>{36, 28}, {128, 64}, {576, 512}, {5, 1}}) {
+    for (const Widths& widths : {Widths{36, 28}, Widths{128, 64}, Widths{576, 512}, Widths{5, 1}}) {
       for (const float spread : {0.1f, 1.0f, 30.0f}) {
-        const Problem p = Make(positions, key_width, value_width, spread);
+        const Problem p = Make(positions, widths.key, widths.value, spread);
         const std::vector<double> expected = Reference(p);
         ForEachTarget([&] {
           const std::vector<float> got = RunKernel(p);
-          for (size_t c = 0; c < value_width; ++c) {
+          for (size_t c = 0; c < widths.value; ++c) {
             // Scores of size 30 sqrt(width) carry their own rounding into the weights.
             ASSERT_NEAR(got[c], expected[c], spread > 1 ? 3e-5 : 3e-6)
-                << positions << " " << key_width << " " << spread;
+                << positions << " " << widths.key << " " << spread;
           }
         });
       }
