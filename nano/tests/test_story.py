@@ -103,6 +103,7 @@ def test_story_command_makes_every_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_smoke_run_survives_a_kill(tmp_path: Path) -> None:
     result = smoke.smoke(tmp_path / "s", steps=60)
     assert Path(result["model"]).is_file()
