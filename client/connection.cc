@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace mk::client {
 namespace {
@@ -98,8 +99,9 @@ tl::expected<Connection, ConnectFailure> Connection::Connect(const std::string& 
 }
 
 void Connection::Queue(std::string_view payload) {
-  out_ += protocol::ZmtpMessageHeader(payload.size());
-  out_ += payload;
+  std::string& queue = decoder_.ready() ? out_ : held_;
+  queue += protocol::ZmtpMessageHeader(payload.size());
+  queue += payload;
 }
 
 short Connection::events() const {
@@ -137,6 +139,7 @@ protocol::Status Connection::Receive() {
     const auto size = static_cast<size_t>(got);
     if (protocol::Status fed = decoder_.Feed({buffer.data(), size}); !fed) return fed;
     out_ += decoder_.TakeReplies();
+    if (decoder_.ready()) out_ += std::exchange(held_, {});
     if (size < buffer.size()) return {};
   }
   return {};

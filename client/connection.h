@@ -26,7 +26,7 @@ class Connection {
   static tl::expected<Connection, ConnectFailure> Connect(const std::string& socket_path,
                                                           Deadline deadline);
 
-  // Queues a message of one frame.
+  // Queues a message of one frame. It is held until the handshake is done.
   void Queue(std::string_view payload);
 
   // For poll(): POLLIN, and POLLOUT while something is queued.
@@ -50,8 +50,9 @@ class Connection {
 
   UniqueFd fd_;
   protocol::ZmtpDecoder decoder_;
-  std::string out_;  // queued bytes
-  size_t sent_ = 0;  // of out_
+  std::string held_;  // messages that wait for the handshake
+  std::string out_;   // bytes to be sent
+  size_t sent_ = 0;   // of out_
   Deadline last_heard_;
 };
 

@@ -24,7 +24,9 @@
 
 namespace mk::protocol {
 
-// Greeting and READY of a DEALER, to be sent first. The peer's need not be awaited.
+// Greeting and READY of a DEALER, to be sent first. The peer's need not be awaited for that, but
+// messages must wait until it has sent its READY: libzmq takes one that comes earlier for a broken
+// handshake.
 std::string ZmtpClientHello();
 
 // A message of one frame.

@@ -201,7 +201,8 @@ TEST(Hostile, FieldsOfEveryTypeEverywhere) {
         json changed = base;
         changed["args"][key] = value;
         const std::string error = RefusalOf(Pack(changed));
-        if (!error.empty()) {
+        // `raw` alone can contradict other fields, which are then named.
+        if (!error.empty() && key != "raw") {
           EXPECT_NE(error.find(key), std::string::npos) << error;
         }
       }
