@@ -79,7 +79,8 @@ def test_story_command_makes_every_file(tmp_path: Path) -> None:
     changes = [f"--set={k}={json.dumps(v)}" for k, v in {**TINY, "n_layers": 3,
                "mla_layers": [1]}.items() if k != "vocab"]
     command = ["--corpus", str(train), "--valid", str(valid), "--out", str(out), "--work",
-               str(tmp_path / "work"), "--steps", "6", "--vocab-tokens", "312", "--epochs", "2", "--max-tokens", "16",
+               str(tmp_path / "work"), "--steps", "6", "--vocab-tokens", "312", "--epochs", "2",
+               "--max-tokens", "16",
                "--train-flag=--seq=64", "--train-flag=--batch=2", "--train-flag=--log-every=2",
                *changes]
     code = story.main(command)

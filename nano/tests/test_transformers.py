@@ -2,8 +2,8 @@
 
 Its Kimi Linear classes share the delta attention, the latent attention and the router with K3.
 Differences are bridged here: K3's bounded decay gate replaces the softplus gate, the low-rank
-output gate becomes one matrix, the latent attention's output gate is held at 1/2.  (Releases up to 5.24
-have no classes for K3 itself.)
+output gate becomes one matrix, the latent attention's output gate is held at 1/2.  (Releases up to
+5.24 have no classes for K3 itself.)
 """
 
 from __future__ import annotations
