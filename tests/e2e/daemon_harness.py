@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -249,6 +250,28 @@ def endless(client: Client, **more: Any) -> int:
 
 def running(client: Client) -> list[Message]:
     return client.call("status")["requests"]
+
+
+def error_of(client: Client, op: str, **args: Any) -> ReplyError:
+    """The error that a call must end with."""
+    try:
+        done = client.call(op, **args)
+    except ReplyError as error:
+        return error
+    raise AssertionError(f"{op} succeeded: {done}")
+
+
+def prompt_ids(seed: int, length: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(1, 240) for _ in range(length)]
+
+
+def long_prompt(client: Client, tokens: int = 500_000) -> int:
+    return client.send("run", model=model(), ids=prompt_ids(9, tokens), raw=True, max_new=1)
+
+
+def in_phase(client: Client, phase: str) -> bool:
+    return any(one["phase"] == phase for one in running(client))
 
 
 def make_daemons(tmp: Path) -> Iterator[Callable[[], Daemon]]:

@@ -11,22 +11,17 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import BIN, ROOT, Client, Daemon, make_daemons, model, running, wait_for
+from daemon_harness import BIN, ROOT, Client, Daemon, model, running, wait_for
 
-MakeDaemon = Callable[[], Daemon]
-
-
-@pytest.fixture
-def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
-    yield from make_daemons(tmp_path)
+from conftest import MakeDaemon
 
 
 @pytest.fixture
 def daemon(make_daemon: MakeDaemon) -> Daemon:
+    """One that the test starts itself."""
     return make_daemon()
 
 
