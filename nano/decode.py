@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nano.model import Documents, K3Model, KdaAttention, Layer, MlaAttention, mix, rms
 
-_MASK64 = (1 << 64) - 1
+_MASK32 = (1 << 32) - 1
 
 
 class StepDecoder:
@@ -110,12 +110,23 @@ class StepDecoder:
         return F.linear(o * torch.sigmoid(F.linear(x, a.g_proj.weight)), a.o_proj.weight)
 
 
+def philox4x32(counter: list[int], key: list[int]) -> list[int]:
+    """Philox4x32 with ten rounds: four 32-bit words from a counter and a key."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & _MASK32, (p0 >> 32) ^ c[3] ^ k[1], p0 & _MASK32]
+        k = [(k[0] + 0x9E3779B9) & _MASK32, (k[1] + 0xBB67AE85) & _MASK32]
+    return c
+
+
 @dataclass
 class Sampler:
     """The engine's choice of the next token, so that a seed gives the same text in both.
 
     Temperature 0 is greedy (ties to the lowest id).  Otherwise weights exp((l - max)/T) are
-    sorted, the smallest prefix with mass >= top_p is kept, and an xorshift64* number picks.
+    sorted, the smallest prefix with share >= top_p of their sum is kept, and the uniform number
+    of (seed, index of the token) picks by weight.
     `anti_repeat` P > 0 lowers the logit of a token that would repeat an n-gram (n = 3..8) of the
     last 64 generated ones by P * 0.9^distance per occurrence.
     """
@@ -125,16 +136,12 @@ class Sampler:
     seed: int = 1
     anti_repeat: float = 0.0
 
-    def __post_init__(self) -> None:
-        self._state = (self.seed & _MASK64) | 1
-
-    def _uniform(self) -> float:
-        x = self._state
-        x ^= x >> 12
-        x ^= (x << 25) & _MASK64
-        x ^= x >> 27
-        self._state = x
-        return (((x * 0x2545F4914F6CDD1D) & _MASK64) >> 11) / float(1 << 53)
+    def uniform(self, index: int) -> float:
+        """The index-th number in [0, 1) of the seed, a multiple of 2^-53."""
+        words = philox4x32(
+            [index & _MASK32, index >> 32, 0, 0], [self.seed & _MASK32, self.seed >> 32]
+        )
+        return ((words[1] << 32 | words[0]) >> 11) / float(1 << 53)
 
     def pick(self, logits: Tensor, generated: list[int]) -> int:
         """Next id from logits [V] and the ids generated so far."""
@@ -142,13 +149,13 @@ class Sampler:
             logits = self._discourage(logits.clone(), generated)
         if self.temperature <= 0:
             return int(logits.argmax())
-        scaled = (logits.double() - float(logits.max())) / self.temperature
-        weights, ids = scaled.exp().sort(descending=True, stable=True)
-        total = float(weights.sum())
-        sums = weights.cumsum(0)
-        kept = min(int((sums / total < self.top_p).sum()) + 1, len(ids))
-        r = self._uniform() * float(sums[kept - 1])
-        return int(ids[min(int((sums[:kept] < r).sum()), kept - 1)])
+        weights, ids = ((logits - logits.max()) / self.temperature).exp().sort(
+            descending=True, stable=True
+        )
+        sums = weights.double().cumsum(0)
+        kept = min(int((sums < self.top_p * sums[-1]).sum()) + 1, len(ids))
+        point = self.uniform(len(generated)) * float(sums[kept - 1])
+        return int(ids[min(int((sums[:kept] <= point).sum()), kept - 1)])
 
     def _discourage(self, logits: Tensor, generated: list[int]) -> Tensor:
         window = generated[-64:]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nano.battery import PROMPTS, clashes, judge, longest_loop, repeated_ngrams
-from nano.decode import Sampler
+from nano.decode import Sampler, philox4x32
 
 GOOD = (
     " She wanted to play with her mom. They went to the park and saw a big, red ball. \"Can I have "
@@ -72,19 +72,18 @@ def test_greedy_takes_the_lowest_id_of_equals() -> None:
 def test_sampling_follows_the_distribution_and_top_p() -> None:
     logits = torch.log(torch.tensor([0.5, 0.3, 0.15, 0.05]))
     sampler = Sampler(1.0, 1.0, seed=5)
-    draws = [sampler.pick(logits, []) for _ in range(4000)]
+    draws = [sampler.pick(logits, [0] * i) for i in range(4000)]
     shares = [draws.count(i) / 4000 for i in range(4)]
     assert shares == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.03)
     narrow = Sampler(1.0, 0.75, seed=5)
-    assert {narrow.pick(logits, []) for _ in range(300)} == {0, 1}
+    assert {narrow.pick(logits, [0] * i) for i in range(300)} == {0, 1}
 
 
-def test_generator_is_the_published_xorshift() -> None:
-    # First outputs of xorshift64* (12, 25, 27; 2685821657736338717) from state 1.
-    sampler = Sampler(seed=1)
-    want = [0x47E4CE4B896CDD1D, 0xABCFA6A8E079651D]
-    for value in want:
-        assert sampler._uniform() == (value >> 11) / 2**53
+def test_generator_is_the_published_philox() -> None:
+    # Known answers of Random123 for philox4x32-10: all zeros, all ones.
+    assert philox4x32([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    ones = 0xFFFFFFFF
+    assert philox4x32([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
 def test_anti_repetition_lowers_what_would_continue_a_loop() -> None:

@@ -1,0 +1,129 @@
+"""The C++ engine against PyTorch on the same `.bin`, through the daemon.
+
+Needs built programs: MK_BIN names their folder (default build/release/bin).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nano.decode import Sampler, StepDecoder
+from nano.export import ExportOptions, export
+from nano.loading import load_model
+from nano.model import K3Model, initialise
+from nano.tests.tiny import tiny_config
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(os.environ.get("MK_BIN", ROOT / "build" / "release" / "bin"))
+STORY = Path(os.environ.get("NANO_STORY", ROOT / "models" / "story-k3.bin"))
+SPAN_TOLERANCE = 1e-4
+
+pytestmark = pytest.mark.skipif(
+    not (BIN / "mk").is_file() or not (BIN / "microkimid").is_file(),
+    reason=f"no built engine in {BIN} (set MK_BIN)",
+)
+
+
+class Engine:
+    """`mk run` against a daemon of our own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def mk(self, *args: str) -> str:
+        command = [str(BIN / "mk"), args[0], "--socket", str(self.folder / "s"), *args[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+                              env={**os.environ, "XDG_RUNTIME_DIR": str(self.folder)})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(self, model: Path, ids: list[int], count: int, *more: str) -> tuple[Any, np.ndarray]:
+        """The reply and the logits [tokens, vocab]."""
+        dump = self.folder / "logits.f32"
+        reply = json.loads(self.mk(
+            "run", "-m", str(model), "--ids", ",".join(map(str, ids)), "-n", str(count), "--json",
+            "--precision", "exact", "--dump-logits", str(dump), *more,
+        ))
+        vocab = load_model(model).config.vocab
+        return reply, np.fromfile(dump, dtype="<f4").reshape(-1, vocab)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with tempfile.TemporaryDirectory(prefix="nano-parity-") as folder:  # mode 0700, short path
+        one = Engine(Path(folder))
+        yield one
+        one.mk("stop")
+
+
+def torch_logits(model: K3Model, ids: list[int]) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor([ids]))[0].numpy()
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """13 layers, two closed residual blocks and an open one, all sizes distinct."""
+    from nano import checkpoint
+
+    folder = tmp_path_factory.mktemp("random")
+    config = tiny_config(n_layers=13, attn_res_block=5, mla_layers=[1, 4, 9], dense_layers=[0, 6])
+    model = K3Model(config)
+    generator = torch.Generator().manual_seed(2)
+    initialise(model, generator)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith(("res_proj.weight", "dt_bias", "lm_head.weight")):
+                p.normal_(0, 0.3, generator=generator)
+        for _, moe in model.moe_layers():
+            moe.gate.e_score_correction_bias.normal_(0, 0.2, generator=generator)
+    checkpoint.save(folder, 1, config, {"step": 1}, dict(model.state_dict()), {}, None)
+    export(folder, folder / "random.bin", ExportOptions(fold_a_log=True))
+    return folder / "random.bin"
+
+
+def compare(engine: Engine, path: Path, prompt: list[int], count: int) -> None:
+    reply, logits = engine.run(path, prompt, count)
+    model = load_model(path)
+    ids = reply["ids"]
+    want = torch_logits(model, prompt + ids)[len(prompt) - 1 :][: len(logits)]
+    span = float(want.max() - want.min())
+    assert float(np.abs(logits[: len(want)] - want).max()) < SPAN_TOLERANCE * span
+    decoder = StepDecoder(model, 1)
+    row, greedy = torch.empty(0), []
+    for token in prompt:
+        row = decoder.step(torch.tensor([token]))
+    for _ in ids:
+        greedy.append(int(row[0].argmax()))
+        row = decoder.step(torch.tensor([greedy[-1]]))
+    assert ids == greedy
+
+
+def test_random_model(engine: Engine, random_model: Path) -> None:
+    prompt = np.random.default_rng(3).integers(0, 300, 40).tolist()
+    compare(engine, random_model, prompt, 24)
+
+
+@pytest.mark.skipif(not STORY.is_file(), reason="the bundled model is not in this checkout")
+class TestBundledModel:
+    def test_logits_and_two_hundred_greedy_tokens(self, engine: Engine) -> None:
+        prompt = json.loads(engine.mk("run", "-m", str(STORY), "--json", "-n", "1",
+                                      "Once upon a time, there was a"))["prompt_ids"]
+        compare(engine, STORY, prompt, 200)
+
+    def test_a_seed_gives_the_same_story(self, engine: Engine) -> None:
+        flags = ("--temp", "0.7", "--top-p", "0.9", "--seed", "5")
+        reply, logits = engine.run(STORY, [2040], 120, *flags)
+        sampler, ids = Sampler(0.7, 0.9, seed=5), reply["ids"]
+        for i, token in enumerate(ids):
+            assert sampler.pick(torch.from_numpy(logits[i].copy()), ids[:i]) == token
