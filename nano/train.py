@@ -231,6 +231,9 @@ class Loop:
         score = min(v for k, v in found.items() if k.endswith("_bpb"))
         if t.best is None or score < t.best:
             t.best = score
+            path = t.save(self.args.keep)
+            if path is not None:
+                checkpoint.mark_best(self.args.out, path)
 
 
 def bench(trainer: Trainer, steps: int) -> dict[str, Any]:

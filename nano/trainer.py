@@ -18,6 +18,7 @@ from nano import checkpoint
 from nano.balance import balance_step, load_statistics
 from nano.config import K3Config
 from nano.distributed import Group
+from nano.files import write_atomic
 from nano.model import ForwardOptions, K3Model, initialise
 from nano.optim import Ema, OptimConfig, Optimizer, clip_gradients
 from nano.sampler import Batch, EpochSampler, sequential_batches
@@ -264,7 +265,7 @@ class Log:
                     kept.append(line + "\n")
             except ValueError:
                 continue  # a line cut off by a crash
-        self.path.write_text("".join(kept), encoding="utf-8")
+        write_atomic(self.path, "".join(kept).encode())
 
 
 def _short(value: Any) -> str:

@@ -88,6 +88,16 @@ def test_training_learns_and_finishes_with_a_report(data: Path, tmp_path: Path) 
     assert json.loads(report.read_text())["finished"] is True
 
 
+def test_the_best_checkpoint_is_kept(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert train.main(flags(data, out, "--steps", "10", "--eval-every", "2", "--keep", "1")) == 0
+    best = checkpoint.open_checkpoint(out / "best").state
+    records = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
+    scores = {r["step"]: min(r["valid_bpb"], r["valid_ema_bpb"]) for r in records
+              if r.get("event") == "eval"}
+    assert best["step"] == min(scores, key=lambda step: scores[step])
+
+
 def test_sigterm_saves_and_asks_to_be_resumed(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "nano.train", *flags(data, out, "--minutes", "10")]
