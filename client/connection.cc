@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <array>
@@ -21,7 +22,14 @@ tl::unexpected<ConnectFailure> NoConnection(Absence absence, std::string message
       {{ErrorCode::kUnreachable, std::move(message), std::move(hint), {}}, absence});
 }
 
+bool IsSocket(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
+}
+
 tl::unexpected<ConnectFailure> ConnectError(int error, const std::string& path) {
+  // The system says the same of a socket without a listener and of a file.
+  if (error == ECONNREFUSED && !IsSocket(path)) error = ENOTSOCK;
   switch (error) {
     case ENOENT:
       return NoConnection(Absence::kNobody, "no daemon runs: there is no socket at " + path,

@@ -39,8 +39,11 @@ std::string VerifyText(const protocol::VerifyDone& done) {
   std::string text = done.path + ": " + (done.ok ? "sound" : "NOT SOUND") + "\n";
   text += "  " + std::to_string(done.tensors) + " tensors, " + BytesText(done.file_bytes) + ", " +
           std::to_string(done.values_checked) + " values checked\n";
-  text += "  xxh3-128 " + done.xxh3_128 + "\n  content sha-256 " + done.content_sha256 +
-          (done.digest_recorded ? " (recorded in the file)" : "") + "\n";
+  text += "  xxh3-128 " + done.xxh3_128 + "\n";
+  if (!done.content_sha256.empty()) {
+    text += "  content sha-256 " + done.content_sha256 +
+            (done.digest_recorded ? ", as the file says" : "") + "\n";
+  }
   for (const auto& problem : done.problems) {
     text += "  " + (problem.tensor.empty() ? "file" : problem.tensor) + ": " + problem.message;
     if (problem.count > 1) text += " (" + std::to_string(problem.count) + " values)";

@@ -61,7 +61,6 @@ Result<std::optional<Reply>> Session::Take() {
     if (reply->id != hello_id_) return std::optional<Reply>(std::move(*reply));
     if (auto* error = std::get_if<protocol::Error>(&reply->body)) return Fail(std::move(*error));
     if (auto* hello = std::get_if<protocol::HelloDone>(&reply->body)) hello_ = std::move(*hello);
-    return std::optional<Reply>();
   }
   return std::optional<Reply>();
 }

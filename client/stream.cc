@@ -49,13 +49,15 @@ class Stream {
     while (true) {
       if (Status taken = TakeReplies(); !taken) return Fail(std::move(taken.error()));
       if (end_.body || left_) return Finish();
+      // Before waiting: the daemon may be waiting for the acknowledgement of what just came.
+      if (Status kept = KeepAlive(); !kept) return Fail(std::move(kept.error()));
+      if (left_) return Finish();
       if (Status waited = WaitForSomething(); !waited) {
         // What came before the end is still worth having.
         if (Status taken = TakeReplies(); !taken) return Fail(std::move(taken.error()));
         if (end_.body) return Finish();
         return Fail(std::move(waited.error()));
       }
-      if (Status kept = KeepAlive(); !kept) return Fail(std::move(kept.error()));
     }
   }
 

@@ -1,0 +1,226 @@
+// The client's connection against libzmq itself.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <fstream>
+
+#include "client/access.h"
+#include "tests/unit/client/fake_daemon.h"
+
+namespace mk::client {
+namespace {
+
+using testing::FakeDaemon;
+using testing::TempFolder;
+
+protocol::SocketPaths PathsFor(const std::string& socket) {
+  return protocol::PathsOfSocket(socket).value();
+}
+
+// Answers every tokenize with its own text.
+void Echo(const protocol::Request& request, const FakeDaemon::Send& send) {
+  if (const auto* args = std::get_if<protocol::TokenizeArgs>(&request.args)) {
+    send(request.id, 0, protocol::TokenizeDone{{}, {args->text}, 0});
+  } else {
+    send(request.id, 0, protocol::PingDone{1, 2});
+  }
+}
+
+std::string EchoOf(Session& session, const std::string& text) {
+  protocol::TokenizeArgs args;
+  args.text = text;
+  auto done = AskFor<protocol::TokenizeDone>(session, args);
+  EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().message);
+  return done ? done->pieces.at(0) : "";
+}
+
+TEST(Connection, ARouterOfLibzmqAnswers) {
+  FakeDaemon daemon(Echo);
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value()) << session.error().error.message;
+  EXPECT_EQ(EchoOf(*session, "hello"), "hello");
+  EXPECT_EQ(session->Hello(After(milliseconds(1000)))->build_id, "fake");
+  const auto hello = daemon.requests_of<protocol::HelloArgs>().at(0);
+  EXPECT_EQ(hello.build_id, protocol::BuildId());
+}
+
+TEST(Connection, FramesOfEverySizeArrive) {
+  FakeDaemon daemon(Echo);
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  for (size_t size : {0, 1, 150, 190, 200, 255, 256, 65535, 65536, 70000, 4 << 20, 15 << 20}) {
+    const std::string text(size, 'x');
+    EXPECT_TRUE(EchoOf(*session, text) == text) << size;
+  }
+}
+
+TEST(Connection, ManyMessagesAtOnceArriveInOrder) {
+  FakeDaemon daemon([](const protocol::Request& request, const FakeDaemon::Send& send) {
+    for (uint32_t i = 0; i < 5000; ++i) {
+      send(request.id, i, protocol::TokenChunk{i, 1, "t", "", {}});
+    }
+    send(request.id, 5000, protocol::PingDone{});
+  });
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  ASSERT_TRUE(session->Send(protocol::PingArgs{}).has_value());
+  uint64_t next = 0;
+  while (next <= 5000) {
+    auto reply = session->Wait(After(kControlTimeout));
+    ASSERT_TRUE(reply.has_value()) << reply.error().message;
+    if (!*reply && next == 0) continue;  // hello
+    ASSERT_TRUE(reply->has_value()) << "no reply " << next;
+    ASSERT_EQ((*reply)->seq, next++);
+  }
+}
+
+TEST(Connection, HeartbeatsOfTheRouterAreAnswered) {
+  // libzmq drops a peer that does not answer its PING within the interval.
+  FakeDaemon daemon(Echo, 100);
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  EXPECT_EQ(EchoOf(*session, "before"), "before");
+  const Deadline end = After(milliseconds(1000));
+  while (Clock::now() < end) {
+    auto reply = session->Wait(end);
+    ASSERT_TRUE(reply.has_value()) << reply.error().message;
+  }
+  EXPECT_EQ(EchoOf(*session, "after"), "after");
+}
+
+ConnectFailure FailureAt(const std::string& socket) {
+  auto session = ConnectSession(PathsFor(socket));
+  EXPECT_FALSE(session.has_value());
+  return session ? ConnectFailure{} : session.error();
+}
+
+TEST(Connection, NoSocketIsNobody) {
+  const TempFolder folder;
+  const ConnectFailure failure = FailureAt(folder / "d.sock");
+  EXPECT_EQ(failure.absence, Absence::kNobody);
+  EXPECT_EQ(failure.error.code, protocol::ErrorCode::kUnreachable);
+  EXPECT_NE(failure.error.message.find("no socket"), std::string::npos);
+}
+
+// A socket that was bound and left behind, as by a process that was killed.
+void LeaveSocketBehind(const std::string& path) {
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+}
+
+TEST(Connection, ASocketThatADeadDaemonLeftIsNobody) {
+  const TempFolder folder;
+  LeaveSocketBehind(folder / "d.sock");
+  const ConnectFailure failure = FailureAt(folder / "d.sock");
+  EXPECT_EQ(failure.absence, Absence::kNobody);
+  EXPECT_NE(failure.error.message.find("nobody listens"), std::string::npos);
+}
+
+TEST(Connection, AFileInItsPlaceIsNotNobody) {
+  const TempFolder folder;
+  std::ofstream(folder / "d.sock") << "x";
+  EXPECT_EQ(FailureAt(folder / "d.sock").absence, Absence::kOther);
+}
+
+TEST(Connection, ASocketWithoutPermissionIsNotNobody) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may connect to everything";
+  const TempFolder folder;
+  LeaveSocketBehind(folder / "d.sock");
+  ::chmod((folder / "d.sock").c_str(), 0);
+  const ConnectFailure failure = FailureAt(folder / "d.sock");
+  EXPECT_EQ(failure.absence, Absence::kOther);
+  EXPECT_NE(failure.error.message.find("permission"), std::string::npos);
+}
+
+TEST(Connection, AFolderThatOthersMayEnterIsRefused) {
+  FakeDaemon daemon(Echo);
+  ::chmod(daemon.folder().path().c_str(), 0755);
+  const ConnectFailure failure = FailureAt(daemon.socket());
+  EXPECT_EQ(failure.absence, Absence::kOther);
+  EXPECT_NE(failure.error.message.find("0755"), std::string::npos);
+}
+
+// Accepts one connection, writes some bytes and keeps it open, or closes it.
+class Stranger {
+ public:
+  Stranger(const std::string& path, std::string says, bool closes)
+      : listening_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    ::bind(listening_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    ::listen(listening_.get(), 1);
+    thread_ = std::thread([this, says, closes] {
+      accepted_.Reset(::accept(listening_.get(), nullptr, nullptr));
+      EXPECT_EQ(::write(accepted_.get(), says.data(), says.size()),
+                static_cast<ssize_t>(says.size()));
+      if (closes) accepted_.Reset();
+    });
+  }
+  ~Stranger() { thread_.join(); }
+
+ private:
+  UniqueFd listening_;
+  UniqueFd accepted_;
+  std::thread thread_;
+};
+
+TEST(Connection, AStrangerIsToldApart) {
+  const TempFolder folder;
+  const Stranger stranger(folder / "d.sock", "HTTP/1.1 400 Bad Request\r\n\r\n", false);
+  auto session = ConnectSession(PathsFor(folder / "d.sock"));
+  ASSERT_TRUE(session.has_value());
+  const auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_NE(done.error().message.find("does not speak"), std::string::npos);
+}
+
+TEST(Connection, ADaemonThatSaysNothingHasADeadline) {
+  const TempFolder folder;
+  const Stranger stranger(folder / "d.sock", "", false);
+  auto session = ConnectSession(PathsFor(folder / "d.sock"));
+  ASSERT_TRUE(session.has_value());
+  const auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{}, milliseconds(50));
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().code, protocol::ErrorCode::kUnreachable);
+}
+
+TEST(Connection, ADaemonThatClosesIsNoticed) {
+  const TempFolder folder;
+  const Stranger stranger(folder / "d.sock", "", true);
+  auto session = ConnectSession(PathsFor(folder / "d.sock"));
+  ASSERT_TRUE(session.has_value());
+  const auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_NE(done.error().message.find("closed"), std::string::npos);
+}
+
+TEST(Session, ARefusedHelloIsTheErrorOfTheFirstRequest) {
+  const protocol::Error too_old{protocol::ErrorCode::kUnsupportedVersion, "too old", "restart", {}};
+  FakeDaemon daemon(Echo, 0, too_old);
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  const auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_TRUE(done.error() == too_old);
+}
+
+TEST(Session, RepliesToOthersRequestsAreIgnored) {
+  FakeDaemon daemon([](const protocol::Request& request, const FakeDaemon::Send& send) {
+    send(request.id + 100, 0, protocol::Accepted{});
+    send(request.id, 0, protocol::PingDone{1, 2});
+  });
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  EXPECT_TRUE(AskFor<protocol::PingDone>(*session, protocol::PingArgs{}).has_value());
+}
+
+}  // namespace
+}  // namespace mk::client
