@@ -58,8 +58,12 @@ Result<std::optional<Reply>> Session::Take() {
     if (type == protocol::ReplyType::kDone || type == protocol::ReplyType::kError) {
       std::erase_if(open_, [&](const auto& entry) { return entry.first == reply->id; });
     }
+    auto* error = std::get_if<protocol::Error>(&reply->body);
+    // A message whose id the daemon could not find is refused under id 0. All of ours have one, so
+    // this answers whatever is open.
+    if (reply->id == 0 && error != nullptr) return Fail(std::move(*error));
     if (reply->id != hello_id_) return std::optional<Reply>(std::move(*reply));
-    if (auto* error = std::get_if<protocol::Error>(&reply->body)) return Fail(std::move(*error));
+    if (error != nullptr) return Fail(std::move(*error));
     if (auto* hello = std::get_if<protocol::HelloDone>(&reply->body)) hello_ = std::move(*hello);
   }
   return std::optional<Reply>();

@@ -1,6 +1,7 @@
 #include "protocol/args_check.h"
 #include "protocol/message_object.h"
 #include "protocol/messages.h"
+#include "protocol/peek_id.h"
 #include "protocol/request_fields.h"
 #include "protocol/value_reader.h"
 
@@ -61,7 +62,7 @@ struct Schema<RequestEnvelope> {
 
 tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes) {
   Result<msgpack::object_handle> message = UnpackMessage(bytes);
-  if (!message) return Refuse(0, std::move(message.error()));
+  if (!message) return Refuse(PeekId(bytes), std::move(message.error()));
   const msgpack::object& top = message->get();
   const uint64_t id = IdOf(top);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "protocol/peek_id.h"
 #include "tests/unit/protocol/wire.h"
 
 namespace mk::protocol {
@@ -39,6 +40,26 @@ TEST(Request, IntegersAreTakenWhereNumbersAreWanted) {
   const auto request = DecodeRequest(Pack(RunJson({{"temperature", 1}})));
   ASSERT_TRUE(request.has_value());
   EXPECT_EQ(std::get<RunArgs>(request->args).temperature, 1.0);
+}
+
+TEST(Request, ARefusalCarriesTheIdOfAMessageThatCannotBeDecoded) {
+  for (const uint64_t id : {uint64_t{7}, uint64_t{300}, uint64_t{1} << 40}) {
+    RunArgs run;
+    run.prompt = "ab\xff";
+    const auto request = DecodeRequest(EncodeRequest({kProtocolMax, id, run}));
+    ASSERT_FALSE(request);
+    EXPECT_EQ(request.error().id, id);
+    ExpectNamed(request.error().error.message, "byte 2");
+  }
+}
+
+TEST(Request, TheIdOfAMessageIsPeekedWithoutTrustingIt) {
+  const std::string whole = EncodeRequest({kProtocolMax, 9, PingArgs{}});
+  EXPECT_EQ(PeekId(whole), 9u);
+  for (size_t size = 0; size < whole.size(); ++size) PeekId(whole.substr(0, size));
+  EXPECT_EQ(PeekId(""), 0u);
+  EXPECT_EQ(PeekId("\x81\xdb\xff\xff\xff\xff"), 0u);  // a key of 4 GiB
+  EXPECT_EQ(PeekId("\x81\xa2id\xa1x"), 0u);           // an id that is text
 }
 
 TEST(Request, UnknownOpsAreNamed) {
