@@ -27,7 +27,8 @@ from nano.heldout import measure
 from nano.loading import load_model, tokenizer_beside
 from nano.mkim import MkimError
 from nano.model import K3Model
-from nano.stream import open_stream
+from nano.overlap import NGRAM, TrainingIndex
+from nano.stream import open_shards, open_stream
 
 PASS_SHARE = 0.95
 MAX_TOP_SHARE = 0.15  # of the calls of a layer that may go to one expert
@@ -59,7 +60,13 @@ def run_battery(
     return stories
 
 
-def summarise(stories: list[Story], sampler: Sampler, limit: int) -> dict[str, Any]:
+def summarise(
+    stories: list[Story], sampler: Sampler, limit: int, index: TrainingIndex | None = None
+) -> dict[str, Any]:
+    copies = {} if index is None else {
+        "copied_12grams": sum(index.copied_share(s.ids) for s in stories) / len(stories),
+        "longest_copy": max(index.longest_copy(s.ids) for s in stories),
+    }
     words = sum(s.verdict.words for s in stories)
     unknown = sum(len(s.verdict.unknown) for s in stories)
     return {
@@ -72,6 +79,7 @@ def summarise(stories: list[Story], sampler: Sampler, limit: int) -> dict[str, A
         "known_word_rate": 1 - unknown / max(1, words),
         "repeated_4grams": sum(repeated_ngrams(s.ids) for s in stories) / len(stories),
         "problems": dict(Counter(p.split(":")[0] for s in stories for p in s.verdict.problems)),
+        **copies,
     }
 
 
@@ -124,6 +132,12 @@ def report_text(report: dict[str, Any]) -> str:
                 f"{100 * b['known_word_rate']:.2f} % | {100 * b['repeated_4grams']:.1f} % | "
                 f"{problems} |"
             )
+        copies = [b for b in report["battery"] if "longest_copy" in b]
+        if copies:
+            last = copies[-1]
+            lines += ["", f"Sampled text that stands in the training text word for word: "
+                      f"{100 * last['copied_12grams']:.1f} % of its {NGRAM}-token windows; the "
+                      f"longest copy has {last['longest_copy']} tokens."]
     return "\n".join(lines) + "\n"
 
 
@@ -149,6 +163,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--raw", action="store_true", help="checkpoint: weights, not their average")
     p.add_argument("--valid", type=Path, help="prefix of the held-out token stream")
     p.add_argument("--corpus", type=Path, help="training text; its words count as known")
+    p.add_argument("--train", type=Path, help="prefix of the training stream: look for copies")
     p.add_argument("--vocab", type=Path, help="vocabulary JSON (default: beside the model)")
     p.add_argument("--tokenizer", type=Path, help="full rank file, for remapped vocabularies")
     p.add_argument("--temperature", type=float, default=0.7)
@@ -176,11 +191,12 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any]:
         known = None
         if args.corpus:
             known = {w for d in read_documents(args.corpus) for w in words_of(d)}
+        index = TrainingIndex(open_shards(args.train)[0]) if args.train else None
         groups = []
         for sampler in (Sampler(), Sampler(args.temperature, args.top_p, args.seed,
                                            args.anti_repeat)):
             stories = run_battery(model, tokenizer, sampler, args.max_tokens, known)
-            groups.append((summarise(stories, sampler, args.max_tokens), stories))
+            groups.append((summarise(stories, sampler, args.max_tokens, index), stories))
         report["battery"] = [summary for summary, _ in groups]
         write_atomic(args.out / "samples.txt", samples_text(groups).encode())
     report["failures"] = failures(report)

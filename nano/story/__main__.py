@@ -97,6 +97,7 @@ def finish(args: argparse.Namespace, data: Path, run: Path, corpus: dict[str, An
     exported = export(run, model, options, data / "story.vocab.json")
     evaluation = evaluate.evaluate(evaluate.parse([
         str(model), "--valid", str(data / "valid"), "--corpus", str(args.corpus),
+        "--train", str(data / "train"),
         "--out", str(args.work / "evaluation"), "--threads", str(args.threads),
         "--max-tokens", str(args.max_tokens),
     ]))

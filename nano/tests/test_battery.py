@@ -9,6 +9,8 @@ import torch
 
 from nano.battery import PROMPTS, clashes, judge, longest_loop, repeated_ngrams
 from nano.decode import Sampler, philox4x32
+from nano.overlap import TrainingIndex
+from nano.stream import open_stream, write_stream
 
 GOOD = (
     " She wanted to play with her mom. They went to the park and saw a big, red ball. \"Can I have "
@@ -91,6 +93,16 @@ def test_anti_repetition_lowers_what_would_continue_a_loop() -> None:
     logits = torch.tensor([0.0, 0.0, 0.0, 1.0])
     assert sampler.pick(logits, [1, 2, 3, 1, 2]) != 3
     assert sampler.pick(logits, [1, 2, 0, 2, 1]) == 3
+
+
+def test_copies_of_the_training_text_are_measured(tmp_path: Path) -> None:
+    meta = {"bos": 98, "eos": 99, "vocab_size": 100, "specials": {}, "bytes": 1}
+    write_stream(tmp_path / "s", [[98, *range(40), 99], [98, *range(40, 60), 99]], meta)
+    index = TrainingIndex(open_stream(tmp_path / "s"))
+    copied = [70, 71, *range(5, 25), 72]
+    assert index.longest_copy(copied) == 20
+    assert index.copied_share(copied) == pytest.approx(9 / 12)
+    assert index.longest_copy(list(range(11))) == 0 and index.copied_share([1, 2]) == 0.0
 
 
 def test_samples_hold_prompt_and_raw_text(tmp_path: Path) -> None:
