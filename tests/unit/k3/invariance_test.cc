@@ -255,7 +255,11 @@ TEST_P(Invariance, ScratchStopsGrowing) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::Values("k3b", "k3c", "awkward"));
 
-// Two ways to compute the same function: close, not equal.
+// Two ways to compute the same function: close, not equal. Random models this narrow amplify
+// rounding: two f32 forwards with different orders of summation differ by up to 4e-5 of the span of
+// the logits (tests/reference), which is about twice the largest one.
+constexpr double kRounding = 8e-5;
+
 class Closeness : public Invariance {
  protected:
   // Largest difference of two runs by the largest logit.
@@ -271,14 +275,14 @@ class Closeness : public Invariance {
 
 TEST_P(Closeness, LatentAndExpandedCachesAgree) {
   const std::vector<int32_t> tokens = Tokens(200, 20);
-  EXPECT_LE(Relative(RunAlone(tokens, Expanded()), RunAlone(tokens)), 2e-5);
+  EXPECT_LE(Relative(RunAlone(tokens, Expanded()), RunAlone(tokens)), kRounding);
 }
 
 TEST_P(Closeness, ChunksAndStepsAgree) {
   for (const size_t length : {1, 15, 16, 63, 64, 65, 128, 300}) {
     const std::vector<int32_t> tokens = Tokens(length, 21);
     const double difference = Relative(RunAlone(tokens), RunAlone(tokens, Sequential()));
-    EXPECT_LE(difference, 2e-5) << length;
+    EXPECT_LE(difference, kRounding) << length;
     if (length < kPrefillBlock) {
       EXPECT_EQ(difference, 0) << length;
     }
