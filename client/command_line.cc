@@ -96,6 +96,7 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
 
 std::string AbsolutePath(const std::string& path) {
   if (path.empty() || path[0] == '/') return path;
+  if (path.starts_with("./")) return AbsolutePath(path.substr(path.find_first_not_of('/', 1)));
   char here[PATH_MAX];
   if (::getcwd(here, sizeof(here)) == nullptr) return path;
   return std::string(here) + "/" + path;

@@ -169,7 +169,12 @@ int VerifyCommand(const Command& command, int argc, char** argv) {
                                               output, !json);
   if (done) PrintWarnings(done->warnings);
   const int code = Answer(done, json, output, VerifyText);
-  return code == protocol::kExitDone && !done->ok ? int{protocol::kExitFailed} : code;
+  if (code != protocol::kExitDone || done->ok) return code;
+  return ReportError({protocol::ErrorCode::kModelCorrupt,
+                      done->path + " is not sound: " + std::to_string(done->problems_total) +
+                          (done->problems_total == 1 ? " problem" : " problems"),
+                      "copy it again or build it anew",
+                      {}});
 }
 
 int BuildCommand(const Command& command, int argc, char** argv) {

@@ -1,7 +1,6 @@
 #include "protocol/args_check.h"
 #include "protocol/message_object.h"
 #include "protocol/messages.h"
-#include "protocol/peek_id.h"
 #include "protocol/request_fields.h"
 #include "protocol/value_reader.h"
 
@@ -19,12 +18,6 @@ tl::unexpected<RefusedRequest> Refuse(uint64_t id, Error error) {
 }
 tl::unexpected<RefusedRequest> Refuse(uint64_t id, std::string message, std::string hint = {}) {
   return Refuse(id, Error{ErrorCode::kBadRequest, std::move(message), std::move(hint), {}});
-}
-
-// The id of a message that is refused for another reason; 0 when there is none.
-uint64_t IdOf(const msgpack::object& message) {
-  const msgpack::object* id = FindKey(message, "id");
-  return id != nullptr && id->type == msgpack::type::POSITIVE_INTEGER ? id->via.u64 : 0;
 }
 
 std::string OpNames() {
@@ -61,10 +54,10 @@ struct Schema<RequestEnvelope> {
 };
 
 tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes) {
-  Result<msgpack::object_handle> message = UnpackMessage(bytes);
-  if (!message) return Refuse(PeekId(bytes), std::move(message.error()));
+  uint64_t id = 0;
+  Result<msgpack::object_handle> message = UnpackMessage(bytes, &id);
+  if (!message) return Refuse(id, std::move(message.error()));
   const msgpack::object& top = message->get();
-  const uint64_t id = IdOf(top);
 
   RequestEnvelope envelope;
   const ValueReader lenient(UnknownFields::kIgnore);

@@ -22,8 +22,8 @@ msgpack::unpack_limit UnpackLimit() {
 
 }  // namespace
 
-Result<msgpack::object_handle> UnpackMessage(std::string_view bytes) {
-  if (Status status = Scan(bytes); !status) return Fail(status.error());
+Result<msgpack::object_handle> UnpackMessage(std::string_view bytes, uint64_t* id) {
+  if (Status status = Scan(bytes, kLimits, id); !status) return Fail(status.error());
   try {
     bool referenced = false;
     msgpack::object_handle handle =

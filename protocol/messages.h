@@ -10,10 +10,10 @@
 // `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is malformed.
 //
 // Requests are strict: an unknown op, an unknown, doubled or missing field and a value out of range
-// are errors that name it; only hello and stop are taken in any version and with fields that are not
-// known, so that versions can tell each other apart and replace each other. Replies are lenient about fields that a newer daemon may add. The fields'
-// names, ranges and meaning on the wire are declared once, in request_fields.h and reply_fields.h,
-// in the order of the members here.
+// are errors that name it; only hello and stop are taken in any version and with fields that are
+// not known, so that versions can tell each other apart and replace each other. Replies are lenient
+// about fields that a newer daemon may add. The fields' names, ranges and meaning on the wire are
+// declared once, in request_fields.h and reply_fields.h, in the order of the members here.
 //
 // A member that is a std::optional may be left out; any other member of args that may be left out
 // has its default here. Paths are absolute.

@@ -23,11 +23,14 @@ std::string OverLimit(std::string_view what, uint64_t found, uint64_t allowed) {
 // Called by msgpack's parser for every value; returning false stops it.
 class Scanner : public msgpack::null_visitor {
  public:
-  explicit Scanner(const Limits& limits) : limits_(limits) {}
+  Scanner(const Limits& limits, uint64_t* id) : limits_(limits), id_(id) {}
 
   bool visit_nil() { return Value(); }
   bool visit_boolean(bool) { return Value(); }
-  bool visit_positive_integer(uint64_t) { return Value(); }
+  bool visit_positive_integer(uint64_t value) {
+    if (id_ != nullptr && depth_ == 1 && !in_key_ && stack_[0].key == "id") *id_ = value;
+    return Value();
+  }
   bool visit_negative_integer(int64_t) { return Value(); }
   bool visit_float32(float) { return Value(); }
   bool visit_float64(double) { return Value(); }
@@ -123,14 +126,14 @@ class Scanner : public msgpack::null_visitor {
   }
   bool Utf8(std::string_view text) {
     const size_t bad = FindInvalidUtf8(text);
-    if (bad == std::string_view::npos) return true;
+    if (bad == std::string_view::npos || error_) return true;
     const std::string field = Path();
     error_ = Error{ErrorCode::kBadRequest,
                    "`" + field + "` is not UTF-8: byte " + std::to_string(bad) +
                        " does not belong to a character",
                    "convert the text first, for example: iconv -f latin1 -t utf-8",
                    {{"field", field}, {"byte_offset", static_cast<int64_t>(bad)}}};
-    return false;
+    return true;  // the message's id may still come
   }
 
   // "args.stop[2]"
@@ -160,6 +163,7 @@ class Scanner : public msgpack::null_visitor {
   }
 
   const Limits& limits_;
+  uint64_t* const id_;
   std::array<Frame, kMaxDepth> stack_;
   size_t depth_ = 0;
   size_t values_ = 0;
@@ -169,13 +173,13 @@ class Scanner : public msgpack::null_visitor {
 
 }  // namespace
 
-Status Scan(std::string_view bytes, const Limits& limits) {
+Status Scan(std::string_view bytes, const Limits& limits, uint64_t* id) {
   if (bytes.size() > limits.message_bytes) {
     return Fail(
         ErrorCode::kBadRequest,
         "message refused: " + OverLimit("too many bytes", bytes.size(), limits.message_bytes));
   }
-  Scanner scanner(limits);
+  Scanner scanner(limits, id);
   size_t end = 0;
   bool complete = false;
   try {

@@ -212,6 +212,17 @@ TEST(Session, ARefusedHelloIsTheErrorOfTheFirstRequest) {
   EXPECT_TRUE(done.error() == too_old);
 }
 
+TEST(Session, ARefusalWithoutAnIdIsTheErrorOfTheRequest) {
+  FakeDaemon daemon([](const protocol::Request&, const FakeDaemon::Send& send) {
+    send(0, 0, protocol::Error{protocol::ErrorCode::kBadRequest, "cut off", "", {}});
+  });
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  const auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().message, "cut off");
+}
+
 TEST(Session, RepliesToOthersRequestsAreIgnored) {
   FakeDaemon daemon([](const protocol::Request& request, const FakeDaemon::Send& send) {
     send(request.id + 100, 0, protocol::Accepted{});

@@ -75,7 +75,10 @@ TEST(Durations, UnitsAreUnderstood) {
 TEST(Paths, ModelsAreNamesOrAbsolutePaths) {
   EXPECT_EQ(ModelArgument("story"), "story");
   EXPECT_EQ(ModelArgument("/a/b.bin"), "/a/b.bin");
-  EXPECT_EQ(ModelArgument("./b")[0], '/');
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(ModelArgument("./b"), here + "/b");
+  EXPECT_EQ(ModelArgument(".//./b"), here + "/b");
+  EXPECT_EQ(ModelArgument("../b"), here + "/../b");
   EXPECT_EQ(ModelArgument("not-here.bin"), "not-here.bin");
 }
 

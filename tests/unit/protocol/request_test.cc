@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "protocol/peek_id.h"
 #include "tests/unit/protocol/wire.h"
 
 namespace mk::protocol {
@@ -53,13 +52,17 @@ TEST(Request, ARefusalCarriesTheIdOfAMessageThatCannotBeDecoded) {
   }
 }
 
-TEST(Request, TheIdOfAMessageIsPeekedWithoutTrustingIt) {
+TEST(Request, TheIdOfACutOffMessageIsKnownOnceItWasThere) {
   const std::string whole = EncodeRequest({kProtocolMax, 9, PingArgs{}});
-  EXPECT_EQ(PeekId(whole), 9u);
-  for (size_t size = 0; size < whole.size(); ++size) PeekId(whole.substr(0, size));
-  EXPECT_EQ(PeekId(""), 0u);
-  EXPECT_EQ(PeekId("\x81\xdb\xff\xff\xff\xff"), 0u);  // a key of 4 GiB
-  EXPECT_EQ(PeekId("\x81\xa2id\xa1x"), 0u);           // an id that is text
+  const size_t id_ends = whole.find("\xA2id") + 3 + 9;  // a uint64 is nine bytes at most
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const auto request = DecodeRequest(whole.substr(0, size));
+    ASSERT_FALSE(request);
+    EXPECT_TRUE(request.error().id == 9 || (request.error().id == 0 && size < id_ends)) << size;
+  }
+  // An id that is text is none, and only the one at the top counts.
+  EXPECT_EQ(DecodeRequest("\x82\xA2id\xA1x").error().id, 0u);
+  EXPECT_EQ(DecodeRequest("\x82\xA1z\x81\xA2id\x05").error().id, 0u);
 }
 
 TEST(Request, UnknownOpsAreNamed) {
@@ -189,6 +192,7 @@ TEST(Request, APromptThatIsNotUtf8NamesTheByte) {
   const auto request = DecodeRequest(bytes);
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().error.code, ErrorCode::kBadRequest);
+  EXPECT_EQ(request.error().id, 7u) << "the client must learn which of its requests was refused";
   ExpectNamed(request.error().error.message, "`args.prompt` is not UTF-8: byte 5");
   EXPECT_EQ(std::get<int64_t>(request.error().error.details.at("byte_offset")), 5);
 }
