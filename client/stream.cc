@@ -75,6 +75,7 @@ class Stream {
       if ((*reply)->id == id_) TakeReply(**reply);
     }
     output_.Pump();
+    if (output_.closed()) OnReaderLeft();
     return {};
   }
 
@@ -119,11 +120,13 @@ class Stream {
 
   void OnOutput(short revents) {
     output_.Pump();
-    if (output_.closed() || (revents & POLLERR) != 0) {
-      end_.output_closed = true;
-      Cancel();
-      left_ = true;  // nobody reads what would still come
-    }
+    if (output_.closed() || (revents & POLLERR) != 0) OnReaderLeft();
+  }
+
+  void OnReaderLeft() {
+    end_.output_closed = true;
+    Cancel();
+    left_ = true;  // nobody reads what would still come
   }
 
   void Cancel() {

@@ -186,6 +186,19 @@ TEST_F(StreamTest, AReaderThatLeavesCancels) {
   EXPECT_TRUE(daemon.WaitUntil([&] { return !daemon.requests_of<CancelArgs>().empty(); }));
 }
 
+TEST_F(StreamTest, AReaderThatLeavesWhileWordsComeCancels) {
+  FakeDaemon daemon([this](const protocol::Request& request, const FakeDaemon::Send& send) {
+    if (std::holds_alternative<RunArgs>(request.args)) {
+      send(request.id, 0, protocol::Accepted{});
+      reader_.Reset();
+      send(request.id, 1, protocol::TokenChunk{0, 1, "t", "", {}});
+    }
+  });
+  const auto end = Run(daemon, WriteTokens());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(end->output_closed);
+}
+
 TEST_F(StreamTest, AnErrorOfTheCallerCancelsAndIsTheResult) {
   FakeDaemon daemon(Streams(3, false));
   const auto end = Run(daemon, [](const protocol::Body& body) -> protocol::Status {
