@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -75,23 +78,34 @@ TEST_P(ThreadPoolSizes, CallerSleepsThroughLongTasks) {
 
 TEST_P(ThreadPoolSizes, ReturnsTheStatusOfATaskAndGoesOn) {
   std::atomic<int> started{0};
-  Status status = pool_->ParallelFor(100'000, [&](size_t i, size_t) -> Status {
+  Status status = pool_->ParallelFor(10'000, [&](size_t i, size_t) -> Status {
     ++started;
     if (i == 5) return Fail(ErrorCode::kNumeric, "task 5");
+    // Leaves the failing worker time to return.
+    if (i > 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return {};
   });
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kNumeric);
   EXPECT_EQ(status.error().message, "task 5");
-  EXPECT_LT(started.load(), 100'000);
+  EXPECT_LT(started.load(), 10'000);
   EXPECT_TRUE(pool_->ParallelFor(10, [](size_t, size_t) {}));
 }
 
 TEST_P(ThreadPoolSizes, ReturnsTheLowestOfSeveralFailures) {
-  Status status = pool_->ParallelFor(
-      64, [&](size_t i, size_t) -> Status { return Fail(ErrorCode::kIo, std::to_string(i)); });
+  std::mutex mutex;
+  size_t lowest = SIZE_MAX;
+  Status status = pool_->ParallelFor(64, [&](size_t i, size_t) -> Status {
+    {
+      const std::lock_guard lock(mutex);
+      lowest = std::min(lowest, i);
+    }
+    // Several workers are in here at once, and the highest index fails first.
+    if (GetParam() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(16 - i % 16));
+    return Fail(ErrorCode::kIo, std::to_string(i));
+  });
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "0");
+  EXPECT_EQ(status.error().message, std::to_string(lowest));
 }
 
 TEST_P(ThreadPoolSizes, TurnsExceptionsIntoStatus) {
