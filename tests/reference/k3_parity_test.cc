@@ -176,5 +176,38 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"mixed_head_chunked", ExpertKind::kMixed, 6, "head", "max1e-12", true, false}),
     [](const testing::TestParamInfo<Variant>& variant) { return std::string(variant.param.name); });
 
+// On models of ordinary conditioning every logit is within 1e-5 of the span.
+class K3ParityRecorded : public testing::TestWithParam<std::string> {};
+
+TEST_P(K3ParityRecorded, EveryLogitIsWithinOneHundredThousandthOfTheSpan) {
+  const std::string path = std::string(MK_TEST_DATA) + "/golden/k3/" + GetParam() + "/model.bin";
+  K3Reference reference(ParseMkim(path));
+  auto model = LoadModel(path, {});
+  ASSERT_TRUE(model) << model.error().ToString();
+  auto sequence = (*model)->NewSequence({});
+  auto executor = Executor::Create(2);
+  ASSERT_TRUE(sequence && executor);
+  const size_t vocab = (*model)->info().vocab;
+  std::mt19937 random(11);
+  std::vector<int32_t> tokens(kTokens);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocab);
+  std::vector<float> logits(kTokens * vocab);
+  ForwardItem item{sequence->get(), tokens, LogitsWanted::kAll, logits};
+  const Status status = (*model)->Forward(**executor, std::span(&item, 1));
+  ASSERT_TRUE(status) << status.error().ToString();
+  double worst = 0;
+  for (size_t t = 0; t < kTokens; ++t) {
+    const TokenTrace trace = reference.Feed(tokens[t]);
+    const auto [low, high] = std::minmax_element(trace.logits.begin(), trace.logits.end());
+    for (size_t i = 0; i < vocab; ++i) {
+      worst = std::max(worst, std::abs(logits[t * vocab + i] - trace.logits[i]) / (*high - *low));
+    }
+  }
+  EXPECT_LT(worst, 1e-5);
+  std::printf("|logit - f64| / span: worst %.1e (%s)\n", worst, GetParam().c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, K3ParityRecorded, testing::Values("k3a", "k3b", "k3c"));
+
 }  // namespace
 }  // namespace mk::reference
