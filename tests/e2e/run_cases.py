@@ -17,8 +17,8 @@ A case is a table `[[case]]` in `cases/*.toml`:
     user       "nobody": run as an ordinary user where the tests run as root
 
 In all strings {golden} is the folder of the golden K3 models, {tmp} the case's own folder, where
-its commands run. Each case has a daemon, sockets and folders of its own; the daemon is stopped at the
-end, and whether it could be is part of the case.
+its commands run. Each case has a daemon, sockets and folders of its own; the daemon is stopped at
+the end, and whether it could be is part of the case.
 
     tests/e2e/run_cases.py [--bin build/release/bin] [-k PART_OF_NAME]
 """
