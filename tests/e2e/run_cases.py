@@ -115,7 +115,9 @@ class Place:
     def fill(self, text: str) -> str:
         return text.replace("{golden}", str(GOLDEN)).replace("{tmp}", str(self.tmp / "work"))
 
-    def run(self, line: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, line: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         command = ["bash", "-c", self.fill(line)]
         if self.as_nobody:
             command = [
@@ -129,7 +131,7 @@ class Place:
             command,
             input=stdin,
             capture_output=True,
-            env=self.env,
+            env=env or self.env,
             cwd=self.tmp / "work",
             timeout=PATIENCE,
             check=False,
@@ -184,26 +186,24 @@ def run_case(case: Case, binaries: Path) -> None:
         try:
             check_case(case, place)
         finally:
-            # Not with a case's own environment: it may be the point that mk cannot work with it.
-            left = {**place.env, "XDG_RUNTIME_DIR": str(folder / "run")}
-            left.pop("MICROKIMI_SOCKET", None)
-            os.chmod(folder / "run", 0o700)
-            for path in (folder / "run").glob("microkimi"):
-                if path.is_dir() and not path.is_symlink():
-                    path.chmod(0o700)
-            stop = subprocess.run(
-                [binaries.resolve() / "mk", "stop"],
-                env=left,
-                capture_output=True,
-                timeout=PATIENCE,
-                check=False,
-            )
-        # A case may leave a place in which no daemon can run; then none runs there.
-        nowhere = b"socket folder" in stop.stderr or b"is not a socket" in stop.stderr
-        if stop.returncode != 0 and not nowhere:
-            raise CaseError(f"the daemon does not stop: {text_of(stop.stderr)}")
+            stop_daemon(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def stop_daemon(place: Place) -> None:
+    """Ends the case's daemon, as its user; it is an error when it does not end."""
+    # Not with a case's own environment: it may be the point that mk cannot work with it.
+    usual = {name: value for name, value in place.env.items() if name != "MICROKIMI_SOCKET"}
+    usual["XDG_RUNTIME_DIR"] = str(place.tmp / "run")
+    folder = place.tmp / "run" / "microkimi"
+    if folder.is_dir() and not folder.is_symlink():
+        folder.chmod(0o700)
+    stop = place.run("mk stop", env=usual)
+    # A case may leave a place in which no daemon can run; then none runs there.
+    nowhere = b"symbolic link" in stop.stderr or b"is not a socket" in stop.stderr
+    if stop.returncode != 0 and not nowhere:
+        raise CaseError(f"the daemon does not stop: {text_of(stop.stderr)}")
 
 
 def check_case(case: Case, place: Place) -> None:
