@@ -42,6 +42,18 @@ TEST(Utf8, TheOffsetIsThatOfTheBadCharacter) {
   EXPECT_EQ(FindInvalidUtf8(""), kWellFormed);
 }
 
+TEST(Utf8, EveryByteOfACharacterIsJudged) {
+  EXPECT_EQ(FindInvalidUtf8("\xF5\x80\x80\x80"), 0u);  // no character starts with F5
+  EXPECT_EQ(FindInvalidUtf8(std::string_view("\xC3\xA9", 1)), 0u);
+  for (const char* text :
+       {"\xE2\x82\x7F", "\xE2\x82\xC0", "\xF0\x9F\x98\x7F", "\xF0\x9F\x98\xC0"}) {
+    EXPECT_EQ(FindInvalidUtf8(text), 0u);
+  }
+  for (size_t at = 0; at < 20; ++at) {
+    EXPECT_EQ(FindInvalidUtf8(std::string(at, 'a') + "\xFF" + std::string(20, 'a')), at);
+  }
+}
+
 TEST(Utf8, ReplacingLeavesWellFormedText) {
   EXPECT_EQ(ReplaceInvalidUtf8("a\xFFz"), "a\xEF\xBF\xBDz");
   EXPECT_EQ(ReplaceInvalidUtf8("\xE2\x82"), "\xEF\xBF\xBD\xEF\xBF\xBD");

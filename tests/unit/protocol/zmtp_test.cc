@@ -131,6 +131,22 @@ TEST(Zmtp, FramingIsKept) {
   ExpectBroken(hello.substr(0, 64) + std::string("\x04\x07\x05READY\x0B", 9), "a torn property");
 }
 
+TEST(Zmtp, SoundCommandsAreRefusedInTheWrongPlace) {
+  const std::string hello = RouterHello();
+  const std::string ping("\x04\x07\x04PING\x00\x64", 9);
+  ZmtpDecoder decoder;
+  ASSERT_TRUE(decoder.Feed(hello + ping)) << "sound after READY";
+  ExpectBroken(hello + std::string("\x01\x01x", 3) + ping, "a command inside a message");
+  ExpectBroken(hello.substr(0, 64) + ping, "a command before READY");
+  ExpectBroken(hello + std::string("\x04\x18\x04PING\x00\x64", 9) + std::string(17, 'c'),
+               "a PING with 17 bytes of context");
+  std::string signature = hello.substr(0, 10);
+  signature[9] = '\x7E';
+  ExpectBroken(signature, "another signature");
+  ASSERT_FALSE(decoder.Feed(std::string("\x08\x00", 2)));
+  EXPECT_FALSE(decoder.Feed(ping)) << "after an error nothing is taken";
+}
+
 TEST(Zmtp, MessagesOverTheLimitAreRefusedBeforeTheyCome) {
   ExpectBroken(RouterHello() + Long(0, UINT64_MAX, ""), "16 EiB");
   ExpectBroken(RouterHello() + Long(0, kLimits.message_bytes + 1, ""), "one byte too many");
