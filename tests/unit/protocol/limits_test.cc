@@ -87,7 +87,33 @@ TEST(Limits, KeyBytes) {
 TEST(Limits, TheRealOnesAreThoseOfTheDocumentation) {
   EXPECT_EQ(kLimits.message_bytes, size_t{64} << 20);
   EXPECT_EQ(kLimits.depth, 32u);
+  EXPECT_EQ(kLimits.map_entries, 4096u);
+  EXPECT_EQ(kLimits.array_items, size_t{1} << 20);
+  EXPECT_EQ(kLimits.text_bytes, size_t{16} << 20);
+  EXPECT_EQ(kLimits.values, size_t{1} << 21);
+  EXPECT_EQ(kLimits.key_bytes, 64u);
   EXPECT_EQ(kMaxPieceBytes, size_t{8} << 20);
+}
+
+TEST(Limits, DepthEndsWithTheScannersStack) {
+  Limits limits = Small();
+  limits.depth = 100;
+  EXPECT_EQ(ScanError(std::string(63, '\x91') + "\x90", limits), "");
+  EXPECT_NE(ScanError(std::string(64, '\x91') + "\x90", limits).find("nested"), std::string::npos);
+}
+
+TEST(Scan, KeysMustBeUtf8) {
+  EXPECT_NE(ScanError("\x81\xA1\xFF\x01", kLimits).find("key that is not UTF-8"),
+            std::string::npos);
+}
+
+TEST(Scan, TheIdIsTheNumberAtTheTopOnly) {
+  const std::string bytes = Pack({{"id", {{"x", 5}}}});
+  uint64_t id = 0;
+  EXPECT_TRUE(Scan(bytes, kLimits, &id));
+  EXPECT_EQ(id, 0u);
+  EXPECT_TRUE(Scan(Pack({{"id", 5}}), kLimits, &id));
+  EXPECT_EQ(id, 5u);
 }
 
 TEST(Scan, KeysMustBeText) {
