@@ -92,7 +92,8 @@ void WarnUnknownKeys(const json& object, const std::string& what,
                      std::vector<std::string>& warnings) {
   constexpr size_t kMaxNamed = 16;
   size_t unknown = 0;
-  for (const auto& [key, value] : object.items()) {
+  for (auto it = object.begin(); it != object.end(); ++it) {
+    const std::string& key = it.key();
     const bool is_dimension = std::any_of(kK3Dimensions.begin(), kK3Dimensions.end(),
                                           [&](const Dimension& d) { return key == d.key; });
     if (is_dimension || KnownOtherKeys().contains(key)) continue;
