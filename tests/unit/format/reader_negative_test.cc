@@ -285,6 +285,18 @@ TEST(NegativeFiles, EveryCutIsRefused) {
   }
 }
 
+TEST(NegativeFiles, AConfigOver16MiBIsRefusedThoughTheFileHoldsIt) {
+  const TempDirectory directory;
+  RawModel model = SmallK3();
+  model.config += std::string((16u << 20) + 1 - model.config.size(), ' ');
+  auto file = MkimFile::Open(directory.Write("large.bin", model.Assemble()));
+  ASSERT_FALSE(file.has_value());
+  EXPECT_NE(file.error().message.find("config_len is 16777217"), std::string::npos);
+  model.config.pop_back();
+  file = MkimFile::Open(directory.Write("large.bin", model.Assemble()));
+  EXPECT_TRUE(file.has_value()) << file.error().ToString();
+}
+
 TEST(NegativeFiles, NotARegularFile) {
   const TempDirectory directory;
   EXPECT_EQ(MkimFile::Open(directory.Path("absent.bin")).error().code, ErrorCode::kNotFound);
