@@ -168,8 +168,8 @@ bool RmsNormRows(const float* x, size_t ldx, size_t n, std::span<const float> w,
 
 void L2Normalize(std::span<const float> u, L2Epsilon epsilon, float scale, std::span<float> y) {
   const float squares = SumSquares(u);
-  const float length = epsilon == L2Epsilon::kRoot ? std::sqrt(squares + 1e-6f)
-                                                   : std::fmax(std::sqrt(squares), 1e-12f);
+  float length = std::sqrt(epsilon == L2Epsilon::kRoot ? squares + 1e-6f : squares);
+  if (epsilon == L2Epsilon::kMax && length < 1e-12f) length = 1e-12f;  // NaN stays NaN
   Scale(scale / length, u, y);
 }
 

@@ -42,7 +42,8 @@ enum class L2Epsilon {
   kMax,   // u / max(|u|, 1e-12)
   kRoot,  // u / sqrt(|u|^2 + 1e-6)
 };
-// y = u * (scale / length), the factor rounded once. scale = 1 for keys, D^-1/2 for queries.
+// y = u * (scale / length), all in f32; NaN everywhere when u holds one. scale = 1 for keys, D^-1/2
+// for queries.
 void L2Normalize(std::span<const float> u, L2Epsilon epsilon, float scale, std::span<float> y);
 
 // Softmax in place: x_i = exp(x_i - max), then divided by their sum. Returns the sum (NaN when any

@@ -135,9 +135,12 @@ TEST(VectorOps, L2NormalizeHasBothEpsilons) {
   std::vector<float> zero(20, 0.0f);
   L2Normalize(zero, L2Epsilon::kMax, 1.0f, zero);
   for (float v : zero) EXPECT_EQ(v, 0.0f);
-  std::vector<float> bad(20, NAN);
-  L2Normalize(bad, L2Epsilon::kMax, 1.0f, bad);
-  EXPECT_TRUE(std::isnan(bad[3]));
+  for (L2Epsilon epsilon : {L2Epsilon::kMax, L2Epsilon::kRoot}) {
+    std::vector<float> bad(20, 1.0f);
+    bad[7] = NAN;
+    L2Normalize(bad, epsilon, 1.0f, bad);
+    for (float v : bad) EXPECT_TRUE(std::isnan(v));
+  }
 }
 
 TEST(VectorOps, SoftmaxSumsToOneAndAgreesOnAllTargets) {
