@@ -137,7 +137,9 @@ void ClientTable::EraseIfDone(uint64_t key) {
   const ClientRequest& request = *it->second;
   if (!request.final || (request.outbox.has_unsent() && !request.lost)) return;
   if (const auto peer = peers_.find(request.peer); peer != peers_.end()) {
-    peer->second.open.erase(request.id);
+    // A client that was lost and came back may use the number for another request.
+    const auto open = peer->second.open.find(request.id);
+    if (open != peer->second.open.end() && open->second == key) peer->second.open.erase(open);
   }
   requests_.erase(it);
 }
@@ -145,11 +147,14 @@ void ClientTable::EraseIfDone(uint64_t key) {
 void ClientTable::Lose(const std::string& peer) {
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
-  if (!it->second.open.empty()) counters_.Add(Counter::kClientsLost);
+  bool any_new = false;
   for (const auto& [id, key] : it->second.open) {
-    requests_.at(key)->lost = true;
+    ClientRequest& request = *requests_.at(key);
+    any_new = any_new || !request.silent;
+    request.lost = true;
     lost_.push_back(key);
   }
+  if (any_new) counters_.Add(Counter::kClientsLost);
   peers_.erase(it);
 }
 
@@ -162,17 +167,33 @@ std::vector<uint64_t> ClientTable::TakeLost() {
 
 void ClientTable::CheckSilence(Clock::time_point now) {
   const auto limit = std::chrono::milliseconds(protocol::kSilenceMs);
-  std::vector<std::string> silent;
+  std::vector<std::string> gone;
   for (const auto& [peer, entry] : peers_) {
     if (now - entry.last_seen < limit) continue;
-    const bool streams = std::any_of(entry.open.begin(), entry.open.end(), [this](const auto& o) {
-      const ClientRequest& request = *requests_.at(o.second);
-      // One that cannot even take its last message does not read.
-      return protocol::InfoOf(request.op).streams || request.final;
-    });
-    if (streams) silent.push_back(peer);
+    bool reads = true;
+    bool any_new = false;
+    for (const auto& [id, key] : entry.open) {
+      ClientRequest& request = *requests_.at(key);
+      // One that cannot even take its last message does not read any more.
+      if (request.final && now - entry.last_seen >= 2 * limit) reads = false;
+      if (request.silent || request.final || !protocol::InfoOf(request.op).streams) continue;
+      request.silent = true;
+      any_new = true;
+      lost_.push_back(key);
+    }
+    if (!reads) gone.push_back(peer);
+    if (any_new) counters_.Add(Counter::kClientsLost);
   }
-  for (const auto& peer : silent) Lose(peer);
+  for (const auto& peer : gone) {
+    Lose(peer);
+    // A bound, not a policy: so many stopped clients are never waited for.
+    if (given_up_.size() >= kMaxGivenUp) given_up_.clear();
+    given_up_.insert(peer);
+  }
+}
+
+bool ClientTable::WasGivenUp(const std::string& peer) const {
+  return given_up_.contains(peer);
 }
 
 void ClientTable::ForgetIdle(Clock::time_point now) {

@@ -2,7 +2,8 @@
 //
 // A client is a connection, known by the routing id that libzmq gave it. One that is gone (a send
 // finds nobody) or that falls silent while a request of its streams is lost: its requests are
-// reported by TakeLost(), and what is still sent to it goes nowhere.
+// reported by TakeLost(). What is still sent goes nowhere for one that is gone; one that was merely
+// silent is told how its requests ended, should it come back.
 //
 // Belongs to the I/O thread.
 
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "daemon/counters.h"
@@ -53,8 +55,9 @@ struct ClientRequest {
   // Why the daemon ends the request, if it does: told instead of "cancelled".
   std::optional<protocol::Error> verdict;
   Outbox outbox;
-  bool final = false;  // its last message is in the outbox
-  bool lost = false;   // its client is gone
+  bool final = false;   // its last message is in the outbox
+  bool silent = false;  // its client was not heard of for too long
+  bool lost = false;    // its client is gone
 };
 
 class ClientTable {
@@ -89,6 +92,9 @@ class ClientTable {
   bool Flush();
   // Takes clients that have been silent for too long for lost.
   void CheckSilence(Clock::time_point now);
+  // The client did not even take its last messages and was dropped with them; should it come back,
+  // it has to be told that its requests are gone.
+  bool WasGivenUp(const std::string& peer) const;
   // Keys of requests whose client was lost since the last call.
   std::vector<uint64_t> TakeLost();
   // Forgets clients without requests that have not been heard of for a while.
@@ -113,6 +119,8 @@ class ClientTable {
   std::unordered_map<std::string, Peer> peers_;
   std::map<uint64_t, std::unique_ptr<ClientRequest>> requests_;
   std::vector<uint64_t> lost_;
+  static constexpr size_t kMaxGivenUp = 1024;
+  std::unordered_set<std::string> given_up_;
 };
 
 }  // namespace mk::daemon

@@ -57,6 +57,28 @@ class Starter {
   bool loud_;
 };
 
+// Config, state directory and log.
+Status SetUp(const Options& options, ServerSetup& setup) {
+  auto config = LoadConfig(options.config_file);
+  if (!config) return Fail(config.error());
+  setup.options = options;
+  setup.config = WithOverrides(config->config, options);
+  auto state = protocol::StateDirectory();
+  if (!state) return Fail(ErrorCode::kNotFound, state.error().message, state.error().hint);
+  if (auto made = MakePrivateDirectory(*state); !made) return made;
+  setup.state_directory = *state;
+  LogOptions log;
+  log.level = setup.config.log_level;
+  log.to_stderr = options.foreground || std::getenv("NOTIFY_SOCKET") != nullptr;
+  if (!log.to_stderr) {
+    log.file = LogFileFor(*state, setup.booted.paths.socket, setup.booted.is_default_socket);
+  }
+  setup.log_file = log.file;
+  if (auto status = SetUpLog(log); !status) return status;
+  for (const std::string& warning : config->warnings) spdlog::warn("{}", warning);
+  return {};
+}
+
 int Serve(const Options& options, Starter& starter) {
   auto booted = Boot(options);
   if (!booted) return starter.Failed(booted.error().message, booted.error().hint);
@@ -65,32 +87,15 @@ int Serve(const Options& options, Starter& starter) {
   }
   ServerSetup setup;
   setup.booted = std::move(std::get<Booted>(*booted));
-  setup.options = options;
-
-  auto config = LoadConfig(options.config_file);
-  if (!config) return starter.Failed(config.error().message, config.error().hint);
-  setup.config = WithOverrides(config->config, options);
-  auto state = protocol::StateDirectory();
-  if (!state) return starter.Failed(state.error().message, state.error().hint);
-  if (auto made = MakePrivateDirectory(*state); !made) {
-    return starter.Failed(made.error().message, made.error().hint);
-  }
-  setup.state_directory = *state;
-  LogOptions log;
-  log.level = setup.config.log_level;
-  log.to_stderr = options.foreground || std::getenv("NOTIFY_SOCKET") != nullptr;
-  if (!log.to_stderr) {
-    log.file = LogFileFor(*state, setup.booted.paths.socket, setup.booted.is_default_socket);
-  }
-  if (auto status = SetUpLog(log); !status) {
-    return starter.Failed(status.error().message, status.error().hint);
-  }
-  setup.log_file = log.file;
-  for (const std::string& warning : config->warnings) spdlog::warn("{}", warning);
-
   const std::string socket = setup.booted.paths.socket;
+  const bool ours = !setup.booted.activated;
+  auto failed = [&](const Error& error) {
+    if (ours) unlink(socket.c_str());
+    return starter.Failed(error.message, error.hint);
+  };
+  if (auto status = SetUp(options, setup); !status) return failed(status.error());
   auto server = Server::Create(std::move(setup));
-  if (!server) return starter.Failed(server.error().message, server.error().hint);
+  if (!server) return failed(server.error());
   spdlog::info("microkimid {} serves on {}", protocol::BuildId(), socket);
   starter.Ready(socket);
   return (*server)->Run();
@@ -146,7 +151,7 @@ int Detach(const Options& options) {
 }
 
 int Main(int argc, const char* const* argv) {
-  auto parsed = ParseOptions(argc, argv, std::string(protocol::BuildId()));
+  auto parsed = ParseOptions(argc, argv, "microkimid " + std::string(protocol::BuildId()));
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const Options& options = std::get<Options>(parsed);
   spdlog::set_level(spdlog::level::off);  // until the log is set up

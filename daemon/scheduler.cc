@@ -167,13 +167,15 @@ void Scheduler::Activate() {
 // One forward pass for every model that has something to do. False: nothing to do.
 bool Scheduler::StepAll() {
   bool worked = false;
-  std::vector<const Model*> models;
+  models_.clear();
   for (const auto& entry : entries_) {
     if (!entry->started || entry->ended) continue;
     const Model* model = &entry->request.task->model();
-    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+    if (std::find(models_.begin(), models_.end(), model) == models_.end()) {
+      models_.push_back(model);
+    }
   }
-  for (const Model* model : models) {
+  for (const Model* model : models_) {
     BuildBatch(*model);
     if (batch_.items.empty()) continue;
     worked = true;

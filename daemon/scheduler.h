@@ -132,6 +132,7 @@ class Scheduler {
   FairPicker decode_picker_;
   FairPicker prefill_picker_;
   Batch batch_;
+  std::vector<const Model*> models_;
   std::vector<Entry*> candidates_;
   std::vector<uint64_t> candidate_clients_;
   double seconds_per_prefill_token_ = 0;

@@ -249,7 +249,17 @@ void Server::CancelOp(const std::string& peer, uint64_t id, const protocol::Canc
 
 void Server::AckOp(const std::string& peer, const protocol::AckArgs& args) {
   ClientRequest* request = parts_->clients->Find(peer, args.request);
-  if (request == nullptr) return;  // it ended meanwhile
+  if (request == nullptr) {
+    // It ended meanwhile. A client that was dropped in its silence does not know, and would wait.
+    if (parts_->clients->WasGivenUp(peer)) {
+      parts_->clients->Reply(peer, args.request,
+                             protocol::Error{protocol::ErrorCode::kCancelled,
+                                             "the request ended while the client was silent",
+                                             "run it again",
+                                             {}});
+    }
+    return;
+  }
   parts_->clients->Acknowledge(*request, args.seq);
   if (request->phase == RequestPhase::kScheduled) parts_->scheduler->Wake();
 }
@@ -305,8 +315,9 @@ void Server::EndRequest(ClientRequest& request, protocol::Error reason) {
 void Server::CancelLost() {
   for (const uint64_t key : parts_->clients->TakeLost()) {
     if (ClientRequest* request = parts_->clients->Find(key)) {
-      spdlog::info("a client left; its {} is cancelled", protocol::InfoOf(request->op).name);
-      EndRequest(*request, {protocol::ErrorCode::kCancelled, "the client left", {}, {}});
+      const char* why = request->lost ? "the client left" : "the client was silent for too long";
+      spdlog::info("{}; its {} is cancelled", why, protocol::InfoOf(request->op).name);
+      EndRequest(*request, {protocol::ErrorCode::kCancelled, why, {}, {}});
     }
   }
 }

@@ -27,7 +27,6 @@ def test_bad_models_are_errors_with_a_remedy(client: Client, tmp_path: Path) -> 
     error = error_of(client, "run", model="/nonexistent/x.bin", **run)
     assert error.code == "model_not_found" and "/nonexistent/x.bin" in error.message and error.hint
     assert error_of(client, "run", model="nosuch", **run).code == "model_not_found"
-    assert error_of(client, "run", **run).code == "model_not_found"  # no bundled one here
     truncated = copy_model(tmp_path / "m")
     os.truncate(truncated, os.path.getsize(truncated) // 2)
     error = error_of(client, "run", model=truncated, **run)
@@ -37,6 +36,23 @@ def test_bad_models_are_errors_with_a_remedy(client: Client, tmp_path: Path) -> 
     assert error_of(client, "load", model=str(foreign)).code in ("model_corrupt", "unsupported")
     assert error_of(client, "load", model=str(tmp_path)).code == "bad_request"
     assert client.call("run", model=model(), **run)["ids"]
+
+
+def test_a_default_that_does_not_exist_is_named(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    daemon.config.write_text('default_model = "nosuch"\n')
+    error = error_of(daemon.start().client(), "run", ids=[1], raw=True)
+    assert error.code == "model_not_found" and '"nosuch"' in error.message
+
+
+def test_the_config_names_the_default(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    daemon.config.write_text(f'default_model = "mine"\n[aliases]\nmine = "{model()}"\n')
+    client = daemon.start().client()
+    done = client.call("run", ids=[1], raw=True, max_new=1)
+    assert done["trust"]["model_path"] == model()
+    listed = client.call("models")["models"]
+    assert [one["name"] for one in listed if one["is_default"]] == ["mine"]
 
 
 def test_a_replaced_file_is_a_new_model(client: Client, tmp_path: Path) -> None:

@@ -234,12 +234,26 @@ TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
   EXPECT_TRUE(table.TakeLost().empty());
   table.CheckSilence(now + 10s);
   EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
-  EXPECT_TRUE(table.TakeLost().empty());
-  // Its request is still there for whoever must end it; then it is gone.
-  request = table.Find(key);
-  ASSERT_NE(request, nullptr);
-  table.Finish(*request, protocol::Error{});
+  table.CheckSilence(now + 11s);
+  EXPECT_TRUE(table.TakeLost().empty());  // reported once
+  // Should it come back, it learns how its request ended.
+  table.Finish(*table.Find(key), protocol::Error{});
   EXPECT_TRUE(table.requests().empty());
+  zmq::message_t message;
+  EXPECT_TRUE(dealer.recv(message));
+}
+
+TEST_F(ClientTableTest, OneThatComesBackAndReusesANumberKeepsItsNewRequest) {
+  ClientTable table(*transport_, counters_);
+  std::string peer = "gone";
+  ClientRequest* old = table.Open(peer, Run(1), Clock::now());
+  const uint64_t key = old->key;
+  table.Send(*old, protocol::Accepted{});  // finds nobody
+  EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
+  ClientRequest* fresh = table.Open(peer, Run(1), Clock::now());
+  ASSERT_NE(fresh, nullptr);
+  table.Finish(*table.Find(key), protocol::Error{});
+  EXPECT_EQ(table.Find(peer, 1), fresh);
 }
 
 TEST_F(ClientTableTest, AClientThatLeftIsLostWithTheNextSend) {
