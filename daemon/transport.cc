@@ -70,7 +70,14 @@ Result<std::unique_ptr<Transport>> Transport::Create(UniqueFd listening, const s
 }
 
 Status Transport::AddListener(UniqueFd listening, const std::string& path) {
+  DrainMonitor();
   try {
+    if (connections_ == 0 && listeners_ > 0) {
+      // Nobody came through the old ones, so nobody loses by their end; with connections they stay,
+      // because libzmq ends a listener's connections with it.
+      zmq_unbind(router_.handle(), ("ipc://" + path).c_str());
+      listeners_ = 0;
+    }
     router_.set(zmq::sockopt::use_fd, listening.get());
     router_.bind("ipc://" + path);
   } catch (const zmq::error_t& error) {
