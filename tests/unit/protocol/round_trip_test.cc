@@ -48,9 +48,10 @@ TEST(RoundTrip, EveryFieldThatIsListedIsOnTheWire) {
     EXPECT_EQ(wire["op"], InfoOf(OpOf(request)).name);
     const auto fields = FieldsOf(OpOf(request));
     for (const auto& [key, value] : wire["args"].items()) {
+      const std::string& name = key;  // Clang 14 captures no structured binding
       const bool listed = std::any_of(fields.begin(), fields.end(),
-                                      [&](const FieldInfo& field) { return field.name == key; });
-      EXPECT_TRUE(listed) << key;
+                                      [&](const FieldInfo& field) { return field.name == name; });
+      EXPECT_TRUE(listed) << name;
     }
     for (const FieldInfo& field : fields) {
       if (field.required) {
