@@ -105,8 +105,9 @@ class Client:
 
     def finish(self, number: int, seconds: float = PATIENCE) -> Message:
         """The body of `done`; raises what `error` says."""
+        end = time.monotonic() + seconds
         for at in itertools.count():
-            reply = self.next_reply(number, at, seconds)
+            reply = self.next_reply(number, at, max(end - time.monotonic(), 0))
             assert reply["seq"] == at
             if reply["type"] == "done":
                 return reply["body"]

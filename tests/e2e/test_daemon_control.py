@@ -81,7 +81,7 @@ def test_a_long_prompt_does_not_hold_up_a_stream(daemon: Daemon) -> None:
     stream, reader = daemon.client(), daemon.client()
     number = endless(stream)
     stream.wait_tokens(number, 10)
-    long = long_prompt(reader, 100_000)
+    long = long_prompt(reader, 900_000)
     wait_for(lambda: in_phase(reader, "prefill"))
     before = len(stream.tokens(number))
     stream.wait_tokens(number, before + 300)
@@ -136,7 +136,7 @@ def test_those_who_wait_learn_their_position(make_daemon: MakeDaemon) -> None:
 def test_stop_lets_short_runs_end(daemon: Daemon, client: Client) -> None:
     number = client.send("run", model=model(), ids=[1], raw=True, max_new=3000, window=4096)
     client.wait_tokens(number, 1)
-    daemon.client().call("stop")
+    daemon.client().call("stop", grace_ms=60_000)
     assert client.finish(number)["finish_reason"] == "length"
     assert daemon.wait() == 0
 
