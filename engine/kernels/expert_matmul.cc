@@ -17,14 +17,15 @@ namespace {
 
 constexpr size_t kNibbleGroup = 32;  // columns under one scale
 
-// Register tiles: R rows of the matrix by N rows of x.
+// Register tiles: R rows of the matrix by N rows of x, near a square, so that every load of weights
+// or of x serves several products.
 #if HWY_TARGET == HWY_AVX3
-constexpr size_t kMaxTileRows = 8;
-constexpr size_t NibbleRowsFor(size_t n) {
-  return n == 1 ? 4 : 2;
+constexpr size_t kMaxTileRows = 4;
+constexpr size_t NibbleRowsFor(size_t) {
+  return 4;
 }
-constexpr size_t PlainRowsFor(size_t n) {
-  return n <= 4 ? 4 : 2;
+constexpr size_t PlainRowsFor(size_t) {
+  return 4;
 }
 #elif HWY_TARGET == HWY_SCALAR
 constexpr size_t kMaxTileRows = 1;

@@ -40,8 +40,8 @@ Grid CutJob(const MatMulJob& job, uint64_t goal) {
   if (job.n == 0 || job.w.rows == 0 || job.w.cols == 0) return grid;
   const size_t all_panels = CeilDiv(job.w.rows, kPanelRows);
   const uint64_t panel_work = uint64_t{kPanelRows} * job.w.cols * job.n;
-  const size_t groups = std::max<uint64_t>(1, goal / panel_work / kPanelGroup);
-  grid.panels = groups * kPanelGroup;
+  const uint64_t panels = std::max<uint64_t>(kPanelGroup / 2, goal / panel_work);
+  grid.panels = panels < kPanelGroup ? kPanelGroup / 2 : panels / kPanelGroup * kPanelGroup;
   if (job.n > kRowTile) grid.panels = std::min(grid.panels, kMostPanels);
   grid.panels = std::min(grid.panels, all_panels);
   grid.panel_tasks = CeilDiv(all_panels, grid.panels);

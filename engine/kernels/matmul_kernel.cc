@@ -4,7 +4,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/matmul_kernel.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
@@ -21,7 +20,7 @@ namespace {
 #if HWY_TARGET == HWY_AVX3
 constexpr size_t kMaxTileRows = 12;
 constexpr size_t PanelsFor(size_t n) {
-  return n <= 6 ? 4 : 2;
+  return n == 1 ? 8 : n <= 6 ? 4 : 2;
 }
 #elif HWY_TARGET == HWY_SCALAR
 constexpr size_t kMaxTileRows = 1;
@@ -34,14 +33,17 @@ constexpr size_t PanelsFor(size_t n) {
   return n == 1 ? 4 : n <= 3 ? 2 : 1;
 }
 #endif
-static_assert(kPanelGroup % PanelsFor(1) == 0);
 
 // Floats between rows of a packed tile of x: a block and a cache line, so that the rows of a tile
 // do not fall into the same cache sets.
 constexpr size_t kTileStride = kColumnBlock + 16;
 
-// Prefetch distance within a panel, in columns (64 bytes each).
-constexpr size_t kPrefetchColumns = 64;
+// How far ahead a tile asks for the weights of a panel, in columns of 64 bytes: 8 KiB over all
+// panels of a tile, less when several rows of x keep it busy (measured). They are fetched into the
+// second level cache; fetching into the first is slower than not asking at all.
+constexpr size_t PrefetchColumns(size_t n, size_t panels) {
+  return n == 1 ? 128 / panels : n <= 6 ? 32 : 48;
+}
 
 // One block of columns: out[p][n] gets (first block) or adds the chain over `cols` columns of
 // panel p (panel_stride floats apart) and row n of x. `width` outputs of the last panel exist.
@@ -56,7 +58,7 @@ void Tile(const float* HWY_RESTRICT w, size_t panel_stride, const float* HWY_RES
     V16 weights[P];
     for (size_t p = 0; p < P; ++p) {
       const float* column = w + p * panel_stride + c * kPanelRows;
-      hwy::Prefetch(column + kPrefetchColumns * kPanelRows);
+      __builtin_prefetch(column + PrefetchColumns(N, P) * kPanelRows, 0, 2);
       weights[p] = LoadAligned16(column);
     }
     for (size_t n = 0; n < N; ++n) {
@@ -95,6 +97,13 @@ void TilePanels(const Block& block, size_t panel, const float* x, size_t ldx, si
              last_width);
 }
 
+// Panels from `panel` on: P at a time, the rest in halves.
+template <size_t P, size_t N>
+void PanelLoop(const Block& block, size_t panel, const float* x, size_t ldx, size_t row) {
+  for (; panel + P <= block.panel_end; panel += P) TilePanels<P, N>(block, panel, x, ldx, row);
+  if constexpr (P > 1) PanelLoop<P / 2, N>(block, panel, x, ldx, row);
+}
+
 // All panels of the block for N rows of x from `row` on.
 template <size_t N>
 void TileRows(const Block& block, size_t row) {
@@ -109,10 +118,7 @@ void TileRows(const Block& block, size_t row) {
     x = packed;
     ldx = kTileStride;
   }
-  constexpr size_t P = PanelsFor(N);
-  size_t panel = block.panel_begin;
-  for (; panel + P <= block.panel_end; panel += P) TilePanels<P, N>(block, panel, x, ldx, row);
-  for (; panel < block.panel_end; ++panel) TilePanels<1, N>(block, panel, x, ldx, row);
+  PanelLoop<PanelsFor(N), N>(block, block.panel_begin, x, ldx, row);
 }
 
 template <size_t N>

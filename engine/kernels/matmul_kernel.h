@@ -8,9 +8,9 @@
 
 namespace mk {
 
-// Panels that are worked on together when x has few rows, and rows of x in one register tile;
-// tasks are cut at their multiples. Any cut gives the same bits.
-inline constexpr size_t kPanelGroup = 4;
+// Panels that are worked on together when x has one row, and the most rows of x in a register tile:
+// tasks of whole multiples run best. Any cut gives the same bits.
+inline constexpr size_t kPanelGroup = 8;
 inline constexpr size_t kRowTile = 12;
 
 // Outputs of panels [panel_begin, panel_end) and rows of x [row_begin, row_end).
