@@ -20,6 +20,33 @@ tl::unexpected<RefusedRequest> Refuse(uint64_t id, std::string message, std::str
   return Refuse(id, Error{ErrorCode::kBadRequest, std::move(message), std::move(hint), {}});
 }
 
+constexpr const char* kEnvelope = "a request is a map with exactly the fields v, id, op and args";
+
+Error WithHint(Error error, std::string hint) {
+  if (error.hint.empty()) error.hint = std::move(hint);
+  return error;
+}
+
+// What is said about the field elsewhere: its type, range and meaning; for one that does not exist,
+// those that do.
+std::string HintOn(Op op, const Error& error) {
+  const auto detail = error.details.find("field");
+  if (detail == error.details.end()) return {};
+  const auto& path = std::get<std::string>(detail->second);
+  const std::string_view name = std::string_view(path).substr(0, path.find_first_of("[."));
+  const std::string op_name(InfoOf(op).name);
+  std::string names;
+  for (const FieldInfo& field : FieldsOf(op)) {
+    if (field.name == name) {
+      const std::string range = field.range.empty() ? "" : ", " + field.range;
+      return "`" + field.name + "` (" + field.type + range + "): " + field.doc;
+    }
+    names += (names.empty() ? "" : ", ") + field.name;
+  }
+  return names.empty() ? "`" + op_name + "` has no fields"
+                       : "fields of `" + op_name + "`: " + names;
+}
+
 std::string OpNames() {
   std::string names;
   for (size_t i = 0; i < std::variant_size_v<Args>; ++i) {
@@ -39,7 +66,9 @@ Status ReadArgs(Op op, const msgpack::object& from, Args& out) {
     auto& args = out.emplace<kIndex>();
     const bool lenient = op == Op::kHello || op == Op::kStop;
     const ValueReader reader(lenient ? UnknownFields::kIgnore : UnknownFields::kRefuse);
-    if (Status read = reader.Read(from, args, std::string(InfoOf(op).name)); !read) return read;
+    if (Status read = reader.Read(from, args, {}); !read) {
+      return Fail(WithHint(read.error(), HintOn(op, read.error())));
+    }
     return CheckArgs(args);
   }
 }
@@ -61,7 +90,9 @@ tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes) {
 
   RequestEnvelope envelope;
   const ValueReader lenient(UnknownFields::kIgnore);
-  if (Status read = lenient.Read(top, envelope, "request"); !read) return Refuse(id, read.error());
+  if (Status read = lenient.Read(top, envelope, {}); !read) {
+    return Refuse(id, WithHint(read.error(), kEnvelope));
+  }
   const std::optional<Op> op = OpFromName(envelope.op);
   // hello and stop are the same in every version: one settles the version, the other lets `mk
   // restart` replace a daemon that cannot be talked to.
@@ -75,9 +106,13 @@ tl::expected<Request, RefusedRequest> DecodeRequest(std::string_view bytes) {
     return Refuse(id, "unknown op `" + envelope.op.substr(0, 40) + "`", "ops: " + OpNames());
   }
   const msgpack::object* args = FindKey(top, "args");
-  if (args == nullptr) return Refuse(id, "`request.args` is missing");
+  if (args == nullptr) return Refuse(id, "`args` is missing", kEnvelope);
+  if (args->type != msgpack::type::MAP) {
+    return Refuse(
+        id, WithHint(WrongType("args", "a map", ValueReader::KindOf(*args)).error(), kEnvelope));
+  }
   if (top.via.map.size != 4) {
-    return Refuse(id, "a request has exactly the fields v, id, op and args");
+    return Refuse(id, "the request has more fields than v, id, op and args", kEnvelope);
   }
   Request request{envelope.version, envelope.id, {}};
   if (Status read = ReadArgs(*op, *args, request.args); !read) return Refuse(id, read.error());

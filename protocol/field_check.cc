@@ -9,8 +9,11 @@
 namespace mk::protocol {
 namespace {
 
-tl::unexpected<Error> Bad(std::string message, std::string hint = {}) {
-  return Fail(ErrorCode::kBadRequest, std::move(message), std::move(hint));
+// `name` may come from the message, so it is fit to be shown.
+tl::unexpected<Error> Bad(const std::string& name, const std::string& problem,
+                          std::string hint = {}) {
+  return Fail(ErrorCode::kBadRequest, "`" + name + "` " + problem, std::move(hint),
+              {{"field", name}});
 }
 
 // Shortest decimal form; integers without an exponent.
@@ -50,13 +53,13 @@ bool IsChoice(std::string_view choices, std::string_view value) {
 Status CheckForm(std::string_view value, TextForm form, const std::string& name) {
   if (form == TextForm::kAny) return {};
   if (form == TextForm::kLine) {
-    if (HasControlCharacter(value)) return Bad("`" + name + "` holds control characters");
+    if (HasControlCharacter(value)) return Bad(name, "holds control characters");
     return {};
   }
-  if (value.find('\0') != std::string_view::npos) return Bad("`" + name + "` holds a zero byte");
+  if (value.find('\0') != std::string_view::npos) return Bad(name, "holds a zero byte");
   if (value.empty() || value.front() == '/') return {};
   if (form == TextForm::kPath || value.find('/') != std::string_view::npos) {
-    return Bad("`" + name + "` is a relative path: " + Shown(value),
+    return Bad(name, "is a relative path: " + Shown(value),
                "give an absolute path; the daemon does not know the client's folder");
   }
   return {};
@@ -81,39 +84,35 @@ std::string RangeText(const Rule& rule) {
 }
 
 Status WrongType(const std::string& name, std::string_view wanted, std::string_view found) {
-  return Bad("`" + name + "` must be " + std::string(wanted) + ", not " + std::string(found));
+  return Bad(name, "must be " + std::string(wanted) + ", not " + std::string(found));
 }
 
-Status UnknownField(const std::string& context, std::string_view key,
-                    const std::vector<std::string_view>& known) {
-  std::string list;
-  for (std::string_view name : known) {
-    if (!list.empty()) list += ", ";
-    list += name;
-  }
-  return Bad(
-      "unknown field `" + context + "." + Shown(key) + "`",
-      known.empty() ? "`" + context + "` has no fields" : "fields of `" + context + "`: " + list);
+std::string FieldName(const std::string& context, std::string_view key) {
+  return (context.empty() ? "" : context + ".") + Shown(key);
+}
+
+Status UnknownField(const std::string& context, std::string_view key) {
+  return Bad(FieldName(context, key), "is no field that is known here");
 }
 
 Status DoubledField(const std::string& context, std::string_view key) {
-  return Bad("`" + context + "." + Shown(key) + "` is given twice");
+  return Bad(FieldName(context, key), "is given twice", "give it once");
 }
 
 Status MissingField(const std::string& context, std::string_view key) {
-  return Bad("`" + context + "." + std::string(key) + "` is missing");
+  return Bad(FieldName(context, key), "is missing");
 }
 
 Status TooManyItems(const std::string& name, size_t found, size_t allowed) {
-  return Bad("`" + name + "` has " + std::to_string(found) + " items, " + std::to_string(allowed) +
-             " are allowed");
+  return Bad(
+      name, "has " + std::to_string(found) + " items, " + std::to_string(allowed) + " are allowed");
 }
 
 Status OutOfRange(const std::string& name, double found, const Rule& rule, double low,
                   double high) {
   const std::string range =
       rule.bounded ? RangeText(rule) : NumberText(low) + " to " + NumberText(high);
-  return Bad("`" + name + "` is " + NumberText(found) + ", allowed is " + range);
+  return Bad(name, "must be " + range + ", not " + NumberText(found));
 }
 
 Status CheckNumber(double value, const Rule& rule, const std::string& name) {
@@ -124,13 +123,13 @@ Status CheckNumber(double value, const Rule& rule, const std::string& name) {
 }
 
 Status CheckText(std::string_view value, const Rule& rule, const std::string& name) {
-  if (rule.not_empty && value.empty()) return Bad("`" + name + "` is empty");
+  if (rule.not_empty && value.empty()) return Bad(name, "is empty");
   if (rule.max_bytes != 0 && value.size() > rule.max_bytes) {
-    return Bad("`" + name + "` has " + std::to_string(value.size()) + " bytes, " +
-               std::to_string(rule.max_bytes) + " are allowed");
+    return Bad(name, "has " + std::to_string(value.size()) + " bytes, " +
+                         std::to_string(rule.max_bytes) + " are allowed");
   }
   if (!rule.choices.empty() && !IsChoice(rule.choices, value)) {
-    return Bad("`" + name + "` is \"" + Shown(value) + "\"", "one of: " + RangeText(rule));
+    return Bad(name, "is \"" + Shown(value) + "\"", "one of: " + RangeText(rule));
   }
   return CheckForm(value, rule.form, name);
 }

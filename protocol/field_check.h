@@ -1,20 +1,22 @@
-// What is said about a field that breaks its Rule. All errors are kBadRequest and name the field.
+// What is said about a field that breaks its Rule. All errors are kBadRequest and name the field,
+// in the message and as the detail "field".
 
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "protocol/error.h"
 #include "protocol/field.h"
 
 namespace mk::protocol {
 
+// "context.key", or the key alone when there is no context, as it may be shown.
+std::string FieldName(const std::string& context, std::string_view key);
+
 Status WrongType(const std::string& name, std::string_view wanted, std::string_view found);
-Status UnknownField(const std::string& context, std::string_view key,
-                    const std::vector<std::string_view>& known);
+Status UnknownField(const std::string& context, std::string_view key);
 Status DoubledField(const std::string& context, std::string_view key);
 Status MissingField(const std::string& context, std::string_view key);
 Status TooManyItems(const std::string& name, size_t found, size_t allowed);

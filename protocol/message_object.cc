@@ -29,7 +29,8 @@ Result<msgpack::object_handle> UnpackMessage(std::string_view bytes, uint64_t* i
     msgpack::object_handle handle =
         msgpack::unpack(bytes.data(), bytes.size(), referenced, &Reference, nullptr, UnpackLimit());
     if (handle->type != msgpack::type::MAP) {
-      return Fail(ErrorCode::kBadRequest, "message refused: it is not a map");
+      return Fail(ErrorCode::kBadRequest, "message refused: it is not a map",
+                  "a message is one msgpack map");
     }
     return handle;
   } catch (const std::exception& error) {

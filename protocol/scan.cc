@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "protocol/field_check.h"
 #include "protocol/utf8.h"
 
 namespace mk::protocol {
@@ -14,6 +15,10 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 static_assert(kLimits.depth <= kMaxDepth);
+
+constexpr const char* kFormHint =
+    "a message is one msgpack map whose keys are text, and nothing else";
+constexpr const char* kSizeHint = "send less in one message";
 
 std::string OverLimit(std::string_view what, uint64_t found, uint64_t allowed) {
   return std::string(what) + ": " + std::to_string(found) + ", " + std::to_string(allowed) +
@@ -40,20 +45,21 @@ class Scanner : public msgpack::null_visitor {
     const std::string_view text(data, size);
     if (in_key_) return Key(text);
     if (size > limits_.text_bytes) {
-      return Refuse(OverLimit("too many bytes of text", size, limits_.text_bytes));
+      return Refuse(OverLimit("too many bytes of text", size, limits_.text_bytes), kSizeHint);
     }
     return Value() && Utf8(text);
   }
   bool visit_bin(const char*, uint32_t size) {
     if (size > limits_.binary_bytes) {
-      return Refuse(OverLimit("too many bytes of binary data", size, limits_.binary_bytes));
+      return Refuse(OverLimit("too many bytes of binary data", size, limits_.binary_bytes),
+                    kSizeHint);
     }
     return Value();
   }
 
   bool start_array(uint32_t items) {
     if (items > limits_.array_items) {
-      return Refuse(OverLimit("too many items of a list", items, limits_.array_items));
+      return Refuse(OverLimit("too many items of a list", items, limits_.array_items), kSizeHint);
     }
     return Value() && Push(false);
   }
@@ -65,7 +71,8 @@ class Scanner : public msgpack::null_visitor {
 
   bool start_map(uint32_t entries) {
     if (entries > limits_.map_entries) {
-      return Refuse(OverLimit("too many entries of a map", entries, limits_.map_entries));
+      return Refuse(OverLimit("too many entries of a map", entries, limits_.map_entries),
+                    kSizeHint);
     }
     return Value() && Push(true);
   }
@@ -110,7 +117,8 @@ class Scanner : public msgpack::null_visitor {
   bool Value() {
     if (in_key_) return Refuse("a map has a key that is not text");
     if (++values_ > limits_.values) {
-      return Refuse("more than " + std::to_string(limits_.values) + " values in one message");
+      return Refuse("more than " + std::to_string(limits_.values) + " values in one message",
+                    kSizeHint);
     }
     return true;
   }
@@ -136,28 +144,27 @@ class Scanner : public msgpack::null_visitor {
     return true;  // the message's id may still come
   }
 
-  // "args.stop[2]"
+  // "stop[2]" for what stands in a request's args: the name that its sender gave it. Elsewhere the
+  // whole path.
   std::string Path() const {
     std::string path;
-    for (size_t i = 0; i < depth_; ++i) {
+    const bool in_args = depth_ > 1 && stack_[0].is_map && stack_[0].key == "args";
+    for (size_t i = in_args ? 1 : 0; i < depth_; ++i) {
       const Frame& frame = stack_[i];
-      if (frame.is_map) {
-        if (!path.empty()) path += '.';
-        path += frame.key;
-      } else {
-        path += '[' + std::to_string(frame.index) + ']';
-      }
+      path = frame.is_map ? FieldName(path, frame.key)
+                          : path + '[' + std::to_string(frame.index) + ']';
     }
     return path;
   }
 
-  bool Refuse(std::string why) {
+  bool Refuse(std::string why, const char* hint = kFormHint) {
     if (!error_) {
       const std::string path = Path();
       error_ = Error{ErrorCode::kBadRequest,
                      "message refused: " + why + (path.empty() ? "" : " (at `" + path + "`)"),
-                     {},
+                     hint,
                      {}};
+      if (!path.empty()) error_->details["field"] = path;
     }
     return false;
   }
@@ -177,7 +184,8 @@ Status Scan(std::string_view bytes, const Limits& limits, uint64_t* id) {
   if (bytes.size() > limits.message_bytes) {
     return Fail(
         ErrorCode::kBadRequest,
-        "message refused: " + OverLimit("too many bytes", bytes.size(), limits.message_bytes));
+        "message refused: " + OverLimit("too many bytes", bytes.size(), limits.message_bytes),
+        kSizeHint);
   }
   Scanner scanner(limits, id);
   size_t end = 0;
@@ -185,13 +193,15 @@ Status Scan(std::string_view bytes, const Limits& limits, uint64_t* id) {
   try {
     complete = msgpack::parse(bytes.data(), bytes.size(), end, scanner);
   } catch (const std::exception& error) {
-    return Fail(ErrorCode::kBadRequest, std::string("message refused: ") + error.what());
+    return Fail(ErrorCode::kBadRequest, std::string("message refused: ") + error.what(), kFormHint);
   }
   if (scanner.error()) return Fail(*scanner.error());
-  if (!complete) return Fail(ErrorCode::kBadRequest, "message refused: the message is cut off");
+  if (!complete)
+    return Fail(ErrorCode::kBadRequest, "message refused: the message is cut off", kFormHint);
   if (end != bytes.size()) {
     return Fail(ErrorCode::kBadRequest,
-                "message refused: " + std::to_string(bytes.size() - end) + " bytes follow its end");
+                "message refused: " + std::to_string(bytes.size() - end) + " bytes follow its end",
+                kFormHint);
   }
   return {};
 }

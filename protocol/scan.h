@@ -13,7 +13,7 @@ namespace mk::protocol {
 
 // Passes exactly one msgpack value that fills `bytes`, within `limits`: size, depth, entries of
 // maps, items of arrays, lengths of text and binaries, values in total; text well-formed UTF-8; map
-// keys text; no extension types. Errors: kBadRequest, naming the limit or the field ("args.prompt")
+// keys text; no extension types. Errors: kBadRequest, naming the limit or the field ("prompt")
 // and, for ill-formed text, the byte offset in it (details: field, byte_offset).
 // `id`, if given, receives the integer under the top map's key "id" as soon as it is seen, so that
 // a refused request can be answered under its id; it is left alone when there is none.

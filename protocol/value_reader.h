@@ -26,8 +26,8 @@ class ValueReader {
  public:
   explicit ValueReader(UnknownFields unknown) : unknown_(unknown) {}
 
-  // Fills `out` from a map. `context` stands before the field's name in errors: "run" or
-  // "run.layers[3]".
+  // Fills `out` from a map. `context` stands before the field's name in errors, as in
+  // "done.models[3].path"; it is empty for a request, whose fields are named as their sender does.
   template <HasSchema T>
   Status Read(const msgpack::object& from, T& out, const std::string& context) const {
     if (from.type != msgpack::type::MAP) return WrongType(context, "a map", KindOf(from));
@@ -38,7 +38,7 @@ class ValueReader {
       const size_t index = IndexOf<T>(key);
       if (index == values.size()) {
         if (unknown_ == UnknownFields::kIgnore) continue;
-        return UnknownField(context, key, NamesOf<T>());
+        return UnknownField(context, key);
       }
       if (values[index] != nullptr) return DoubledField(context, key);
       values[index] = &entry.val;
@@ -46,6 +46,9 @@ class ValueReader {
     size_t next = 0;
     return ReadFields(values, next, out, context);
   }
+
+  // "text", "a list": for errors.
+  static std::string_view KindOf(const msgpack::object& value);
 
  private:
   template <typename T>
@@ -100,8 +103,7 @@ class ValueReader {
     if (value == nullptr) {
       return field.required ? MissingField(context, field.name) : Status();
     }
-    return ReadValue(*value, out.*field.member, field.rule,
-                     context + "." + std::string(field.name));
+    return ReadValue(*value, out.*field.member, field.rule, FieldName(context, field.name));
   }
 
   template <typename T>
@@ -159,7 +161,7 @@ class ValueReader {
     for (uint32_t i = 0; i < from.via.map.size; ++i) {
       const msgpack::object_kv& entry = from.via.map.ptr[i];
       const std::string key(entry.key.via.str.ptr, entry.key.via.str.size);
-      if (Status status = ReadValue(entry.val, out[key], rule, name + "." + key); !status) {
+      if (Status status = ReadValue(entry.val, out[key], rule, FieldName(name, key)); !status) {
         return status;
       }
     }
@@ -185,8 +187,6 @@ class ValueReader {
     }
     return ReadValue(from, out, rule, name + "[" + std::to_string(index) + "]");
   }
-
-  static std::string_view KindOf(const msgpack::object& value);
 
   UnknownFields unknown_;
 };

@@ -17,7 +17,8 @@ std::string RangeText(uint32_t low, uint32_t high) {
 Result<uint32_t> Negotiate(Side peer, uint32_t peer_min, uint32_t peer_max,
                            std::string_view peer_build) {
   if (peer_min > peer_max) {
-    return Fail(ErrorCode::kBadRequest, "hello: `protocol_min` is above `protocol_max`");
+    return Fail(ErrorCode::kBadRequest, "hello: `protocol_min` is above `protocol_max`",
+                "give the lowest version first");
   }
   const uint32_t low = std::max(peer_min, kProtocolMin);
   const uint32_t high = std::min(peer_max, kProtocolMax);

@@ -148,7 +148,7 @@ Result<std::unique_ptr<MkimWriter>> MkimWriter::Create(const std::string& path,
                                                        const Options& options) {
   if (!options.replace && ::access(path.c_str(), F_OK) == 0) {
     return Fail(ErrorCode::kInvalidArgument, path + " exists already",
-                "choose another name, or ask for it to be replaced");
+                "choose another name, or replace it with --force");
   }
   auto layout = PlanLayout(config_json, tensors, options.align);
   if (!layout) return Fail(layout.error());

@@ -30,6 +30,8 @@ struct Case {
 const char* const kExpert = "layers.1.block_sparse_moe.experts.0.w2";
 const char* const kNorm = "layers.2.input_layernorm.weight";
 
+const char* const kVq1 = "layers.1.block_sparse_moe.experts.1.w2";
+
 std::function<void(RawModel&)> Config(const std::string& from, const std::string& to) {
   return [=](RawModel& m) { m.Config(from, to); };
 }
@@ -110,6 +112,20 @@ std::vector<Case> BlobCases() {
          m.Find(kNorm).offset = all.size() - m.tensors.back().data.size();
        },
        "overlap"},
+      {"overlap by one byte",
+       [](RawModel& m) {
+         const std::string marker(128, '\xa5');
+         m.Find(kVq1).data = marker;
+         m.Find(kVq1).offset = m.Assemble().find(marker) - 1;
+       },
+       "experts.1.w1' and 'layers.1.block_sparse_moe.experts.1.w2' overlap"},
+      {"overlap of the last entry with the first",
+       [](RawModel& m) {
+         const std::string marker(m.tensors.front().data.size(), '\xa5');
+         m.tensors.front().data = marker;
+         m.tensors.back().offset = m.Assemble().find(marker);
+       },
+       "'vq_codebook' overlap"},
   };
 }
 
@@ -204,6 +220,22 @@ std::vector<Case> CensusCases() {
       {"expert I32",
        [](RawModel& m) { m.Find("layers.2.block_sparse_moe.experts.0.w1").dtype = 2; },
        "an expert must be"},
+      {"expert BF16",
+       [](RawModel& m) {
+         m.Config("\"format\":2", "\"format\":3");
+         for (const char* part : {"w1", "w2", "w3"}) {
+           auto& t = m.Find(std::string("layers.2.block_sparse_moe.experts.0.") + part);
+           t.dtype = 16;
+           t.data.resize(t.data.size() / 2);
+         }
+       },
+       "is BF16, an expert must be"},
+      {"[heads, dim] of another tensor than dt_bias",
+       [](RawModel& m) {
+         m.Find("layers.0.self_attn.o_norm.weight").dims = {2, 8};
+         m.Find("layers.0.self_attn.o_norm.weight").data.resize(64);
+       },
+       "o_norm.weight' has dims [2, 8], the config calls for [8]"},
       {"mixed expert",
        [](RawModel& m) {
          auto& t = m.Find(kExpert);

@@ -225,6 +225,23 @@ TEST(Reader, OtherSpellingsOfAShape) {
   EXPECT_TRUE(Mentions((*file)->warnings(), "'vision.weight'"));
 }
 
+TEST(Reader, BlobsMayLieInAnotherOrderThanTheirEntries) {
+  const TempDirectory directory;
+  RawModel model = SmallK3();
+  auto& first = model.Find("layers.2.input_layernorm.weight");
+  auto& second = model.Find("layers.2.post_attention_layernorm.weight");
+  first.data = test::F32Bytes(std::vector<float>(24, 1.5f));
+  second.data = test::F32Bytes(std::vector<float>(24, 2.5f));
+  const std::string bytes = model.Assemble();
+  first.offset = bytes.find(second.data);
+  second.offset = bytes.find(first.data);
+  const auto file = MkimFile::Open(directory.Write("model.bin", model.Assemble()));
+  ASSERT_TRUE(file.has_value()) << file.error().ToString();
+  std::vector<float> values(24);
+  ASSERT_TRUE((*file)->ReadF32(*(*file)->FindTensor(first.name), values).has_value());
+  EXPECT_EQ(values, std::vector<float>(24, 2.5f));
+}
+
 TEST(Reader, LooseAlignmentIsAWarning) {
   const TempDirectory directory;
   RawModel model = SmallK3();

@@ -74,8 +74,8 @@ TEST(Request, UnknownOpsAreNamed) {
 }
 
 TEST(Request, UnknownFieldsAreNamed) {
-  ExpectNamed(RunRefusal({{"max_tokens", 3}}), "`run.max_tokens`");
-  ExpectNamed(RefusalOf(Pack(RequestJson("ping", {{"x", 1}}))), "`ping.x`");
+  ExpectNamed(RunRefusal({{"max_tokens", 3}}), "`max_tokens`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("ping", {{"x", 1}}))), "`x`");
   json request = RunJson();
   request["extra"] = 1;
   EXPECT_NE(RefusalOf(Pack(request)), "");
@@ -87,31 +87,31 @@ TEST(Request, DoubledFieldsAreNamed) {
                                 "\x84\xA1v\x01\xA2id\x07\xA2op\xA6unload\xA4"
                                 "args\x82\xA5model\xA1") +
                             "a" + "\xA5model\xA1" + "b";
-  ExpectNamed(RefusalOf(bytes), "`unload.model` is given twice");
+  ExpectNamed(RefusalOf(bytes), "`model` is given twice");
 }
 
 TEST(Request, MissingFieldsAreNamed) {
-  ExpectNamed(RefusalOf(Pack(RequestJson("cancel", json::object()))), "`cancel.request`");
-  ExpectNamed(RefusalOf(Pack(RequestJson("ack", {{"request", 1}}))), "`ack.seq`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("cancel", json::object()))), "`request`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("ack", {{"request", 1}}))), "`seq`");
   for (const char* key : {"v", "id", "op", "args"}) {
     json request = RunJson();
     request.erase(key);
-    ExpectNamed(RefusalOf(Pack(request)), std::string("request.") + key);
+    ExpectNamed(RefusalOf(Pack(request)), std::string("`") + key + "` is missing");
   }
 }
 
 TEST(Request, WrongTypesAreNamed) {
-  ExpectNamed(RunRefusal({{"max_new", "3"}}), "`run.max_new` must be an integer, not text");
-  ExpectNamed(RunRefusal({{"max_new", 3.0}}), "`run.max_new`");
-  ExpectNamed(RunRefusal({{"raw", 1}}), "`run.raw`");
-  ExpectNamed(RunRefusal({{"temperature", "hot"}}), "`run.temperature`");
-  ExpectNamed(RunRefusal({{"prompt", json::binary({65})}}), "`run.prompt`");
-  ExpectNamed(RunRefusal({{"stop", "x"}}), "`run.stop`");
-  ExpectNamed(RunRefusal({{"stop", json::array({"ok", 1})}}), "`run.stop[1]`");
-  ExpectNamed(RunRefusal({{"seed", nullptr}}), "`run.seed`");
+  ExpectNamed(RunRefusal({{"max_new", "3"}}), "`max_new` must be an integer, not text");
+  ExpectNamed(RunRefusal({{"max_new", 3.0}}), "`max_new`");
+  ExpectNamed(RunRefusal({{"raw", 1}}), "`raw`");
+  ExpectNamed(RunRefusal({{"temperature", "hot"}}), "`temperature`");
+  ExpectNamed(RunRefusal({{"prompt", json::binary({65})}}), "`prompt`");
+  ExpectNamed(RunRefusal({{"stop", "x"}}), "`stop`");
+  ExpectNamed(RunRefusal({{"stop", json::array({"ok", 1})}}), "`stop[1]`");
+  ExpectNamed(RunRefusal({{"seed", nullptr}}), "`seed`");
   json request = RunJson();
   request["args"] = json::array();
-  ExpectNamed(RefusalOf(Pack(request)), "`run` must be a map");
+  ExpectNamed(RefusalOf(Pack(request)), "`args` must be a map");
   ExpectNamed(RefusalOf(Pack(json::array({1, 2}))), "it is not a map");
 }
 
@@ -138,7 +138,7 @@ TEST(Request, RangesAreKept) {
   };
   for (const auto& [good, bad] : pairs) {
     EXPECT_EQ(RunRefusal(good), "") << good;
-    const std::string name = "`run." + bad.begin().key();
+    const std::string name = "`" + bad.begin().key();
     ExpectNamed(RunRefusal(bad), name);
   }
 }
@@ -151,7 +151,7 @@ TEST(Request, NumbersMustBeFinite) {
     std::string changed = bytes;
     std::string value = std::string("\xCB") + std::string(pattern, 2) + std::string(6, '\0');
     changed.replace(changed.find(marker), marker.size(), value);
-    ExpectNamed(RefusalOf(changed), "`run.temperature`");
+    ExpectNamed(RefusalOf(changed), "`temperature`");
   }
 }
 
@@ -160,15 +160,15 @@ TEST(Request, TokenIdsAreChecked) {
     return RefusalOf(Pack(RequestJson("run", {{"ids", std::move(list)}})));
   };
   EXPECT_EQ(ids(json::array({0, 2147483647})), "");
-  ExpectNamed(ids(json::array({1, -1})), "`run.ids[1]`");
-  ExpectNamed(ids(json::array({1, 2147483648u})), "`run.ids[1]`");
+  ExpectNamed(ids(json::array({1, -1})), "`ids[1]`");
+  ExpectNamed(ids(json::array({1, 2147483648u})), "`ids[1]`");
   ExpectNamed(ids(json::array()), "`ids` is empty");
 }
 
 TEST(Request, PromptsAreExactlyOneAndNotEmpty) {
   ExpectNamed(RefusalOf(Pack(RequestJson("run", json::object()))), "no prompt");
   ExpectNamed(RunRefusal({{"ids", json::array({1})}}), "both given");
-  ExpectNamed(RunRefusal({{"prompt", ""}}), "`run.prompt` is empty");
+  ExpectNamed(RunRefusal({{"prompt", ""}}), "`prompt` is empty");
 }
 
 TEST(Request, AChatTurnsFieldsNeedAChatTurn) {
@@ -177,13 +177,26 @@ TEST(Request, AChatTurnsFieldsNeedAChatTurn) {
   ExpectNamed(RunRefusal({{"raw", true}, {"dialect", "k3"}}), "`dialect`");
 }
 
+TEST(Request, TokenizeTakesAChatTurnOrPlainText) {
+  const auto refusal = [](json more) {
+    json args = {{"text", "Hi"}};
+    args.update(more);
+    return RefusalOf(Pack(RequestJson("tokenize", args)));
+  };
+  EXPECT_EQ(refusal({{"plain", true}}), "");
+  EXPECT_EQ(refusal({{"chat", true}, {"system", "s"}, {"dialect", "k3"}}), "");
+  ExpectNamed(refusal({{"chat", true}, {"plain", true}}), "exclude each other");
+  ExpectNamed(refusal({{"system", "s"}}), "need `chat`");
+  ExpectNamed(refusal({{"dialect", "k3"}}), "need `chat`");
+}
+
 TEST(Request, PathsAreAbsolute) {
   EXPECT_EQ(RunRefusal({{"model", "name"}}), "");
   EXPECT_EQ(RunRefusal({{"model", "/a/b.bin"}}), "");
   ExpectNamed(RunRefusal({{"model", "a/b.bin"}}), "relative");
-  ExpectNamed(RunRefusal({{"vocab", "v.json"}}), "`run.vocab`");
+  ExpectNamed(RunRefusal({{"vocab", "v.json"}}), "`vocab`");
   ExpectNamed(RunRefusal({{"vocab", std::string("/a\0b", 4)}}), "zero byte");
-  ExpectNamed(RefusalOf(Pack(RequestJson("build", {{"out", "x.bin"}}))), "`build.out`");
+  ExpectNamed(RefusalOf(Pack(RequestJson("build", {{"out", "x.bin"}}))), "`out`");
 }
 
 TEST(Request, APromptThatIsNotUtf8NamesTheByte) {
@@ -193,17 +206,21 @@ TEST(Request, APromptThatIsNotUtf8NamesTheByte) {
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().error.code, ErrorCode::kBadRequest);
   EXPECT_EQ(request.error().id, 7u) << "the client must learn which of its requests was refused";
-  ExpectNamed(request.error().error.message, "`args.prompt` is not UTF-8: byte 5");
+  ExpectNamed(request.error().error.message, "`prompt` is not UTF-8: byte 5");
   EXPECT_EQ(std::get<int64_t>(request.error().error.details.at("byte_offset")), 5);
 }
 
 TEST(Request, OtherVersionsAreToldWhichSideIsOld) {
-  json request = RunJson();
-  request["v"] = kProtocolMax + 1;
-  const auto refused = DecodeRequest(Pack(request));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().error.code, ErrorCode::kUnsupportedVersion);
-  EXPECT_EQ(refused.error().id, 7u);
+  for (const auto& [version, old_side] : {std::pair(kProtocolMax + 1, "daemon is too old"),
+                                          std::pair(kProtocolMin - 1, "mk is too old")}) {
+    json request = RunJson();
+    request["v"] = version;
+    const auto refused = DecodeRequest(Pack(request));
+    ASSERT_FALSE(refused) << version;
+    EXPECT_EQ(refused.error().error.code, ErrorCode::kUnsupportedVersion);
+    EXPECT_EQ(refused.error().id, 7u);
+    ExpectNamed(refused.error().error.message, old_side);
+  }
 }
 
 TEST(Request, HelloAndStopAreTakenInAnyVersion) {
@@ -217,11 +234,39 @@ TEST(Request, HelloAndStopAreTakenInAnyVersion) {
   EXPECT_EQ(RefusalOf(Pack(stop)), "");
 }
 
+TEST(Request, EveryRefusalTellsHowToMendIt) {
+  json more = RunJson();
+  more["extra"] = 1;
+  json less = RunJson();
+  less.erase("v");
+  const std::vector<std::string> all = {
+      "",
+      "\x91",
+      Pack(json::array({1})),
+      Pack(more),
+      Pack(less),
+      Pack(RequestJson("rum", json::object())),
+      Pack(RequestJson("run", json::array())),
+      Pack(RequestJson("run", json::object())),
+      Pack(RequestJson("ping", {{"x", 1}})),
+      Pack(RequestJson("cancel", json::object())),
+      Pack(RequestJson("tokenize", {{"text", "a"}, {"chat", true}, {"plain", true}})),
+      Pack(RunJson({{"stop", json::array({1})}})),
+      Pack(RunJson({{"prompt", "\xff"}})),
+      Pack(RunJson({{"system", std::string((16 << 20) + 1, 's')}}))};
+  for (const std::string& bytes : all) {
+    const auto request = DecodeRequest(bytes);
+    ASSERT_FALSE(request);
+    EXPECT_FALSE(request.error().error.hint.empty()) << request.error().error.message;
+  }
+}
+
 TEST(Request, ErrorsNeverCarryWhatTheRequestSaysInFull) {
   const std::string long_key(60, 'k');
   const std::string error = RunRefusal({{long_key, 1}});
   EXPECT_EQ(error.find(long_key), std::string::npos);
   EXPECT_EQ(RunRefusal({{"\n\x1b[31m", 1}}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(RunRefusal({{"\n\x1b[31m", "\xff"}}).find('\x1b'), std::string::npos);
 }
 
 }  // namespace

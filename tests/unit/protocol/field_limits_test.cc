@@ -1,0 +1,182 @@
+// Every field of every request that has a range, a length or a form: the last value within it is
+// taken, the first beyond it is refused under the field's own name and with a way to mend it.
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "tests/unit/protocol/wire.h"
+
+namespace mk::protocol {
+namespace {
+
+using testing::json;
+using testing::Pack;
+using testing::RequestJson;
+
+struct FieldLimit {
+  const char* op;
+  const char* field;
+  json within;
+  json beyond;
+};
+
+constexpr int64_t kMillion = 1 << 20;
+constexpr int64_t kWeekMs = int64_t{7} * 24 * 3600 * 1000;
+
+std::string Path(size_t bytes) {
+  std::string path(bytes, 'p');
+  path[0] = '/';
+  return path;
+}
+
+json Times(size_t count, const json& item) {
+  return json(std::vector<json>(count, item));
+}
+
+// The args that an op needs beside the field that is tried.
+json ArgsFor(const std::string& op) {
+  if (op == "hello") return {{"protocol_min", 1}, {"protocol_max", 1}, {"build_id", "b"}};
+  if (op == "run") return {{"prompt", "Hi"}};
+  if (op == "run ids") return json::object();
+  if (op == "tokenize") return {{"text", "Hi"}, {"chat", true}};
+  if (op == "detokenize") return {{"ids", json::array({1})}};
+  if (op == "build") return {{"out", "/o.bin"}};
+  if (op == "cancel") return {{"request", 1}};
+  if (op == "ack") return {{"request", 1}, {"seq", 1}};
+  return json::object();
+}
+
+std::optional<Error> RefusalWith(const std::string& op, const std::string& field,
+                                 const json& value) {
+  json args = ArgsFor(op);
+  args[field] = value;
+  const auto request = DecodeRequest(Pack(RequestJson(op.substr(0, op.find(' ')), args)));
+  if (request) return std::nullopt;
+  return request.error().error;
+}
+
+void AddModelLimits(std::vector<FieldLimit>& limits) {
+  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify"}) {
+    limits.push_back({op, "model", Path(4096), Path(4097)});
+    limits.push_back({op, "model", "name", "folder/name"});
+    limits.push_back({op, "model", "name", std::string("a\0b", 3)});
+  }
+  for (const char* op : {"load", "run", "tokenize", "detokenize"}) {
+    for (const char* field : {"vocab", "rank_file"}) {
+      limits.push_back({op, field, Path(4096), Path(4097)});
+      limits.push_back({op, field, "/v", "v"});
+    }
+  }
+}
+
+std::vector<FieldLimit> AllLimits() {
+  const int64_t last_id = 2147483647;
+  std::vector<FieldLimit> limits = {
+      {"hello", "build_id", std::string(128, 'b'), std::string(129, 'b')},
+      {"hello", "build_id", "a b", "a\x1f"},
+      {"hello", "client", std::string(128, 'c'), std::string(129, 'c')},
+      {"hello", "client", "mk\xC2\xA0", "mk\x7f"},
+      {"hello", "protocol_min", 0, -1},
+      {"hello", "protocol_max", 4294967295, 4294967296},
+      {"load", "keep_alive_ms", -1, -2},
+      {"load", "keep_alive_ms", 1000000000000000, 1000000000000001},
+      {"run", "prompt", "x", ""},
+      {"run ids", "ids", Times(kMillion, 1), Times(kMillion + 1, 1)},
+      {"run ids", "ids", json::array({last_id}), json::array({last_id + 1})},
+      {"run ids", "ids", json::array({0}), json::array({-1})},
+      {"run", "dialect", "", "k4"},
+      {"run", "dialect", "nano-sft", "nano"},
+      {"run", "max_new", 0, -1},
+      {"run", "max_new", kMillion, kMillion + 1},
+      {"run", "temperature", 0, -0.001},
+      {"run", "temperature", 100, 100.001},
+      {"run", "top_p", 1e-9, 0},
+      {"run", "top_p", 1, 1.001},
+      {"run", "top_k", 0, -1},
+      {"run", "top_k", kMillion, kMillion + 1},
+      {"run", "min_p", 0, -0.001},
+      {"run", "min_p", 1, 1.001},
+      {"run", "precision", "exact", ""},
+      {"run", "stop", Times(16, "x"), Times(17, "x")},
+      {"run", "stop", json::array({std::string(1024, 'x')}), json::array({std::string(1025, 'x')})},
+      {"run", "stop", json::array(), json::array({""})},
+      {"run", "timeout_ms", 0, -1},
+      {"run", "timeout_ms", kWeekMs, kWeekMs + 1},
+      {"run", "window", 1, 0},
+      {"run", "window", kMaxWindow, kMaxWindow + 1},
+      {"stop", "grace_ms", 0, -1},
+      {"stop", "grace_ms", kWeekMs, kWeekMs + 1},
+      {"tokenize", "dialect", "k3", "K3"},
+      {"detokenize", "ids", Times(kMillion, 1), Times(kMillion + 1, 1)},
+      {"detokenize", "ids", json::array({last_id}), json::array({last_id + 1})},
+      {"build", "arch", std::string(64, 'a'), std::string(65, 'a')},
+      {"build", "arch", "a", ""},
+      {"build", "arch", "a", "a\n"},
+      {"build", "preset", std::string(64, 'p'), std::string(65, 'p')},
+      {"build", "preset", "p", ""},
+      {"build", "preset", "p", "p\t"},
+      {"build", "out", Path(4096), Path(4097)},
+      {"build", "out", "/o", "o"},
+      {"build", "out", "/o", ""},
+      {"build", "set", Times(256, "k=v"), Times(257, "k=v")},
+      {"build", "set", json::array({std::string(1024, 's')}),
+       json::array({std::string(1025, 's')})},
+      {"build", "set", json::array({"k"}), json::array({""})},
+      {"build", "expert_align", "4096", "128"},
+      {"build", "threads", 0, -1},
+      {"build", "threads", 1024, 1025},
+  };
+  AddModelLimits(limits);
+  return limits;
+}
+
+TEST(FieldLimits, WhatIsWithinIsTakenAndWhatIsBeyondIsRefused) {
+  for (const FieldLimit& limit : AllLimits()) {
+    const std::string what = std::string(limit.op) + "." + limit.field;
+    const std::string shown = limit.beyond.dump(-1, ' ', true).substr(0, 40);
+    const auto taken = RefusalWith(limit.op, limit.field, limit.within);
+    EXPECT_FALSE(taken) << what << ": " << (taken ? taken->message : "");
+    const auto refused = RefusalWith(limit.op, limit.field, limit.beyond);
+    ASSERT_TRUE(refused) << what << " " << shown;
+    EXPECT_NE(refused->message.find(std::string("`") + limit.field), std::string::npos)
+        << what << " " << shown << ": " << refused->message;
+    EXPECT_FALSE(refused->hint.empty()) << what << " " << shown;
+    ASSERT_TRUE(refused->details.contains("field")) << what << " " << shown;
+    EXPECT_TRUE(std::get<std::string>(refused->details.at("field")).starts_with(limit.field));
+  }
+}
+
+TEST(FieldLimits, EveryRangeThatIsListedIsTried) {
+  std::set<std::string> tried;
+  for (const FieldLimit& limit : AllLimits()) {
+    const std::string op = limit.op;
+    tried.insert(op.substr(0, op.find(' ')) + "." + limit.field);
+  }
+  for (size_t i = 0; i < std::variant_size_v<Args>; ++i) {
+    const Op op = static_cast<Op>(i);
+    for (const FieldInfo& field : FieldsOf(op)) {
+      if (field.range.empty()) continue;
+      const std::string name = std::string(InfoOf(op).name) + "." + field.name;
+      EXPECT_TRUE(tried.contains(name)) << name << " has a range that no test tries";
+    }
+  }
+}
+
+TEST(FieldLimits, HintsTellTypeRangeAndMeaning) {
+  const auto hot = RefusalWith("run", "temperature", 101);
+  ASSERT_TRUE(hot);
+  EXPECT_EQ(hot->message, "`temperature` must be 0 to 100, not 101");
+  EXPECT_EQ(hot->hint, "`temperature` (number, 0 to 100): 0: always the likeliest token");
+  const auto unknown = RefusalWith("detokenize", "max_tokens", 1);
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->message, "`max_tokens` is no field that is known here");
+  EXPECT_EQ(unknown->hint, "fields of `detokenize`: model, vocab, rank_file, ids");
+  const auto none = RefusalWith("ping", "x", 1);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->hint, "`ping` has no fields");
+}
+
+}  // namespace
+}  // namespace mk::protocol
