@@ -32,6 +32,7 @@ ClientRequest* ClientTable::Open(const std::string& peer, protocol::Request requ
                                  Clock::time_point now) {
   const uint64_t number = Touch(peer, now);
   Peer& entry = peers_[peer];
+  entry.last_id = std::max(entry.last_id, request.id);
   const uint64_t key = next_key_;
   if (!entry.open.emplace(request.id, key).second) return nullptr;
   ++next_key_;
@@ -184,16 +185,12 @@ void ClientTable::CheckSilence(Clock::time_point now) {
     if (!reads) gone.push_back(peer);
     if (any_new) counters_.Add(Counter::kClientsLost);
   }
-  for (const auto& peer : gone) {
-    Lose(peer);
-    // A bound, not a policy: so many stopped clients are never waited for.
-    if (given_up_.size() >= kMaxGivenUp) given_up_.clear();
-    given_up_.insert(peer);
-  }
+  for (const auto& peer : gone) Lose(peer);
 }
 
-bool ClientTable::WasGivenUp(const std::string& peer) const {
-  return given_up_.contains(peer);
+bool ClientTable::EverOpened(const std::string& peer, uint64_t id) const {
+  const auto it = peers_.find(peer);
+  return it != peers_.end() && id <= it->second.last_id;
 }
 
 void ClientTable::ForgetIdle(Clock::time_point now) {

@@ -15,7 +15,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "daemon/counters.h"
@@ -92,9 +91,10 @@ class ClientTable {
   bool Flush();
   // Takes clients that have been silent for too long for lost.
   void CheckSilence(Clock::time_point now);
-  // The client did not even take its last messages and was dropped with them; should it come back,
-  // it has to be told that its requests are gone.
-  bool WasGivenUp(const std::string& peer) const;
+  // Whether a request of this id was opened, going by ids that go upwards. A client that did not
+  // even take its last messages was dropped with all that was known of it; should it come back and
+  // ask about a request, the answer is no, and it has to be told.
+  bool EverOpened(const std::string& peer, uint64_t id) const;
   // Keys of requests whose client was lost since the last call.
   std::vector<uint64_t> TakeLost();
   // Forgets clients without requests that have not been heard of for a while.
@@ -106,6 +106,7 @@ class ClientTable {
     std::string name;
     Clock::time_point last_seen;
     std::map<uint64_t, uint64_t> open;  // id to key
+    uint64_t last_id = 0;               // highest of all that were opened
   };
   // False: the transport is full, try later.
   bool SendNow(ClientRequest& request);
@@ -119,8 +120,6 @@ class ClientTable {
   std::unordered_map<std::string, Peer> peers_;
   std::map<uint64_t, std::unique_ptr<ClientRequest>> requests_;
   std::vector<uint64_t> lost_;
-  static constexpr size_t kMaxGivenUp = 1024;
-  std::unordered_set<std::string> given_up_;
 };
 
 }  // namespace mk::daemon

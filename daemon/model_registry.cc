@@ -55,11 +55,14 @@ void ModelRegistry::Stop() {
 
 ModelRegistry::Entry* ModelRegistry::FindCurrent(const ModelRef& ref,
                                                  const FileIdentity& identity) {
-  for (auto& [id, entry] : entries_) {
-    if (entry->superseded || entry->ref != ref) continue;
-    if (entry->identity == identity) return entry.get();
-    // The file is another one now. Those who wait for the old one get what its load gives.
-    entry->superseded = true;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& entry = *(it++)->second;  // Drop() may erase it
+    if (entry.superseded || entry.ref != ref) continue;
+    if (entry.identity == identity) return &entry;
+    // The file is another one now. Those who wait for the old one get what its load gives; those
+    // who run on it keep it.
+    entry.superseded = true;
+    if (entry.loaded && entry.users.empty()) Drop(entry.id);
   }
   return nullptr;
 }
@@ -139,7 +142,8 @@ ModelRegistry::Outcome ModelRegistry::OnFinished(LoadFinished finished) {
   if (!*finished.result) {
     outcome.error = finished.result->error();
     if (outcome.error->code != ErrorCode::kCancelled) {
-      spdlog::warn("loading {} failed: {}", entry->ref.path, outcome.error->ToString());
+      // The reason may lie in a vocabulary that was named for it; the error names the file.
+      spdlog::warn("{} was not loaded: {}", entry->ref.path, outcome.error->ToString());
     }
     entries_.erase(entry->id);
     return outcome;

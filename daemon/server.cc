@@ -171,7 +171,6 @@ void Server::Control(const std::string& peer, protocol::Request request) {
 // Ops that take their time: they become an open request.
 void Server::Start(const std::string& peer, protocol::Request request) {
   const uint64_t id = request.id;
-  if (core_.stopping) return parts_->clients->Reply(peer, id, ShuttingDown());
   ClientRequest* opened = parts_->clients->Open(peer, std::move(request), Clock::now());
   if (opened == nullptr) {
     return parts_->clients->Reply(
@@ -181,6 +180,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
                         "number requests upwards",
                         {}});
   }
+  if (core_.stopping) return parts_->clients->Finish(*opened, ShuttingDown());
   switch (opened->op) {
     case protocol::Op::kModels:
       return models_.HandleModels(*opened);
@@ -251,12 +251,13 @@ void Server::AckOp(const std::string& peer, const protocol::AckArgs& args) {
   ClientRequest* request = parts_->clients->Find(peer, args.request);
   if (request == nullptr) {
     // It ended meanwhile. A client that was dropped in its silence does not know, and would wait.
-    if (parts_->clients->WasGivenUp(peer)) {
-      parts_->clients->Reply(peer, args.request,
-                             protocol::Error{protocol::ErrorCode::kCancelled,
-                                             "the request ended while the client was silent",
-                                             "run it again",
-                                             {}});
+    if (!parts_->clients->EverOpened(peer, args.request)) {
+      parts_->clients->Reply(
+          peer, args.request,
+          protocol::Error{protocol::ErrorCode::kCancelled,
+                          "no such request: it ended while the client was silent",
+                          "run it again",
+                          {}});
     }
     return;
   }

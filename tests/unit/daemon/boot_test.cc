@@ -3,17 +3,40 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "daemon/listener.h"
 #include "daemon/lock_file.h"
 #include "protocol/socket_path.h"
 #include "temp_dir.h"
+
+namespace {
+
+// The mode that the last bind() gave its path, before anybody could change it.
+mode_t mode_at_bind = 0;
+
+}  // namespace
+
+// Takes the place of the C library's bind() in this program.
+extern "C" int bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  const auto result = static_cast<int>(syscall(SYS_bind, fd, address, size));
+  struct stat info {};
+  if (result == 0 && stat(reinterpret_cast<const sockaddr_un*>(address)->sun_path, &info) == 0) {
+    mode_at_bind = info.st_mode & 0777;
+  }
+  return result;
+}
 
 namespace mk::daemon {
 namespace {
@@ -70,6 +93,33 @@ TEST(LockFile, NoticesThatItsFileWasRemoved) {
   EXPECT_FALSE(lock->StillThere());
 }
 
+// Whoever has the lock removes its file, as a cleaner might: those who opened it before must not
+// take the lock of a file without a name for the lock.
+TEST(LockFile, IsHeldByOneThoughItsFileIsRemovedAgainAndAgain) {
+  TempDir dir;
+  std::atomic<int> holders{0};
+  std::atomic<int> taken{0};
+  std::atomic<bool> shared{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+      while (std::chrono::steady_clock::now() < end) {
+        auto lock = LockFile::Acquire(dir / "lock");
+        if (!lock) continue;
+        if (++holders > 1) shared = true;
+        ++taken;
+        std::this_thread::yield();
+        --holders;
+        unlink((dir / "lock").c_str());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_GT(taken, 100);
+  EXPECT_FALSE(shared);
+}
+
 TEST(LockFile, DoesNotFollowALink) {
   TempDir dir;
   std::ofstream(dir / "precious") << "precious";
@@ -102,8 +152,20 @@ TEST(Listen, SocketIsPrivateWhateverTheUmask) {
   struct stat info {};
   ASSERT_EQ(stat((dir / "s").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
+  EXPECT_EQ(mode_at_bind, 0600U);
   EXPECT_TRUE(ConnectTo(dir / "s"));
   EXPECT_EQ(BoundPath(fd->get()), dir / "s");
+}
+
+TEST(Listen, AnUmaskThatTakesTheOwnersRightsDoesNoHarm) {
+  TempDir dir;
+  const mode_t before = umask(0777);
+  auto fd = Listen(dir / "s");
+  umask(before);
+  ASSERT_TRUE(fd);
+  struct stat info {};
+  ASSERT_EQ(stat((dir / "s").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
 }
 
 TEST(Listen, ReplacesAStaleSocketButNothingElse) {
@@ -145,6 +207,47 @@ TEST(Activation, DescriptorsOfAnotherProcessAreLeftAlone) {
   ASSERT_TRUE(fd);
   EXPECT_FALSE(*fd);
   EXPECT_EQ(getenv("LISTEN_FDS"), nullptr);
+}
+
+// In a process of its own: what systemd passes is descriptor 3.
+int WithPassedSocket(int domain, int type, bool bound, bool listens) {
+  const pid_t child = fork();
+  if (child == 0) {
+    TempDir dir;
+    const int fd = socket(domain, type, 0);
+    if (bound && domain == AF_UNIX) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::strncpy(address.sun_path, (dir / "s").c_str(), sizeof address.sun_path - 1);
+      if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) _exit(9);
+    }
+    if (listens && listen(fd, 1) != 0) _exit(9);
+    if (fd != 3 && dup2(fd, 3) != 3) _exit(9);
+    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+    setenv("LISTEN_FDS", "1", 1);
+    int code = 1;
+    {
+      auto passed = TakeActivationSocket();
+      if (passed && *passed) {
+        const bool private_to_us = (fcntl(3, F_GETFD) & FD_CLOEXEC) != 0;
+        const bool never_waits = (fcntl(3, F_GETFL) & O_NONBLOCK) != 0;
+        code = private_to_us && never_waits ? 0 : 2;
+      }
+    }
+    std::filesystem::remove_all(dir.path());
+    _exit(code);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Activation, TakesAListeningUnixStreamSocketAndNothingElse) {
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, true), 0);
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, false), 1);
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_DGRAM, true, false), 1);
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_SEQPACKET, true, true), 1);
+  EXPECT_EQ(WithPassedSocket(AF_INET, SOCK_STREAM, false, true), 1);
 }
 
 TEST(Activation, SeveralSocketsAreRefused) {

@@ -117,6 +117,35 @@ TEST_F(RegistryTest, AChangedFileIsANewModelAndRunningRequestsKeepTheOld) {
   EXPECT_EQ(registry_->entries().size(), 1U);
 }
 
+TEST_F(RegistryTest, AnIdleModelGoesAtOnceWhenItsFileIsReplaced) {
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  Finish();
+  registry_->Release(1);
+  std::ofstream(dir_ / "a.bin") << "another content";
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 2));
+  EXPECT_EQ(ledger_.used(MemoryUse::kModels), 0U);  // the new one is not there yet
+  EXPECT_EQ(registry_->entries().size(), 1U);
+  held_ = false;
+  EXPECT_NE(Finish().entry, nullptr);
+}
+
+TEST_F(RegistryTest, TooManyLoadsThatWaitAreRefused) {
+  held_ = true;
+  bool refused = false;
+  for (uint64_t i = 0; i < 100 && !refused; ++i) {
+    const std::string name = std::to_string(i) + ".bin";
+    std::ofstream(dir_ / name) << name;
+    auto entry = registry_->Acquire(Ref(name.c_str()), i);
+    refused = !entry;
+    if (refused) {
+      EXPECT_EQ(entry.error().code, ErrorCode::kOutOfMemory);
+    }
+  }
+  EXPECT_TRUE(refused);
+  for (uint64_t i = 0; i < 100; ++i) registry_->Release(i);
+}
+
 TEST_F(RegistryTest, AServingModelIsNotUnloaded) {
   ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
   Finish();

@@ -304,6 +304,50 @@ TEST_F(SchedulerTest, ARequestThatIsFarAheadPausesAndGoesOnWhenAcknowledged) {
   ASSERT_TRUE(events_.WaitFinished(1));
 }
 
+TEST_F(SchedulerTest, ARequestPausesWhenItsUnacknowledgedBytesAreMany) {
+  const size_t cost = MessageCost(protocol::TokenChunk{});
+  SchedulerLimits limits;
+  limits.window_bytes = 10 * cost;
+  Start(limits);
+  auto control = Submit(1, 1, 1, 100);
+  ASSERT_TRUE(events_.WaitTokens(1, 10));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(events_.tokens(1), 10U);
+  control->acked_bytes.store(100 * cost);
+  scheduler_->Wake();
+  ASSERT_TRUE(events_.WaitFinished(1));
+}
+
+TEST_F(SchedulerTest, SequencesThatExistAtOnceAreLimited) {
+  model_.delay = 1ms;
+  SchedulerLimits limits;
+  limits.max_active = 2;
+  Start(limits);
+  auto first = Submit(1, 1, 1, 100'000);
+  Submit(2, 2, 1, 100'000);
+  Submit(3, 3, 1, 5);
+  ASSERT_TRUE(events_.WaitTokens(1, 10));
+  EXPECT_EQ(events_.started().size(), 2U);
+  first->cancelled.store(true);
+  ASSERT_TRUE(events_.WaitFinished(3));
+}
+
+TEST_F(SchedulerTest, SubmissionsBeyondTheQueueAreRefused) {
+  model_.delay = 300ms;  // the thread is in a step meanwhile
+  SchedulerLimits limits;
+  limits.max_waiting = 3;
+  Start(limits);
+  Submit(1, 1, 1, 1);
+  while (model_.steps().empty()) std::this_thread::sleep_for(1ms);
+  for (uint64_t key = 2; key <= 4; ++key) Submit(key, key, 1, 1);
+  Submission one_more;
+  one_more.key = 5;
+  one_more.task = std::make_unique<FakeTask>(model_, 1, 1);
+  one_more.control = std::make_shared<RequestControl>();
+  EXPECT_FALSE(scheduler_->Submit(std::move(one_more)));
+  for (uint64_t key = 1; key <= 4; ++key) ASSERT_TRUE(events_.WaitFinished(key));
+}
+
 TEST_F(SchedulerTest, AWindowOfOneLetsOneMessageOutAtATime) {
   Start();
   Submission submission;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -98,11 +99,36 @@ TEST_F(TransportTest, APeerThatDoesNotReadFillsItsPipeAndNothingBlocks) {
   ASSERT_TRUE(Receive(incoming));
   const std::string large(1 << 16, 'x');
   bool full = false;
-  for (int i = 0; i < 20'000 && !full; ++i) {
+  for (int i = 0; i < 8000 && !full; ++i) {
     full = transport_->Send(incoming.peer, large) == SendResult::kFull;
   }
   EXPECT_TRUE(full);
   EXPECT_GT(counters_.Get(Counter::kSendsDeferred), 0U);
+}
+
+// What a sender may pile up here is bounded; then its own queue fills.
+TEST_F(TransportTest, ASenderWhoseMessagesAreNotTakenIsHeldBack) {
+  auto dealer = Dealer();
+  dealer.set(zmq::sockopt::sndtimeo, 1000);
+  bool held_back = false;
+  for (int i = 0; i < 8000 && !held_back; ++i) {
+    held_back = !dealer.send(zmq::message_t(1 << 15), zmq::send_flags::none);
+  }
+  EXPECT_TRUE(held_back);
+}
+
+TEST_F(TransportTest, UnreadMessagesDoNotHoldUpTheEnd) {
+  auto dealer = Dealer();
+  dealer.set(zmq::sockopt::rcvhwm, 1);
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const std::string large(1 << 16, 'x');
+  while (transport_->Send(incoming.peer, large) == SendResult::kSent) {
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  transport_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
 }
 
 TEST_F(TransportTest, AMessageOverTheLimitCostsItsSenderTheConnection) {
@@ -179,6 +205,39 @@ TEST_F(TransportTest, ASecondListenerLeavesConnectionsAlone) {
   ASSERT_TRUE(dealer.recv(got));
 }
 
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
+}
+
+TEST_F(TransportTest, ListenersThatNobodyCameThroughAreClosed) {
+  const size_t before = OpenDescriptors();
+  for (int i = 0; i < 20; ++i) {
+    unlink(path_.c_str());
+    ASSERT_TRUE(transport_->AddListener(std::move(*Listen(path_)), path_));
+  }
+  EXPECT_TRUE(Eventually([&] { return OpenDescriptors() <= before; }));  // libzmq takes its time
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  EXPECT_TRUE(Receive(incoming));
+}
+
+// Events that nobody has taken yet may hold up neither connections nor counts.
+TEST_F(TransportTest, ManyConnectionsAreCountedLate) {
+  constexpr uint64_t kCrowd = 3000;
+  for (uint64_t i = 0; i < kCrowd; ++i) {
+    const UniqueFd one(socket(AF_UNIX, SOCK_STREAM, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+    ASSERT_EQ(connect(one.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return counters_.Get(Counter::kConnectionsClosed) == kCrowd && transport_->connections() == 0;
+  }));
+}
+
 class ClientTableTest : public TransportTest {
  protected:
   protocol::Request Run(uint64_t id) {
@@ -241,6 +300,42 @@ TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
   EXPECT_TRUE(table.requests().empty());
   zmq::message_t message;
   EXPECT_TRUE(dealer.recv(message));
+}
+
+// One that takes nothing for so long is not waited for, and has to be told should it come back.
+TEST_F(ClientTableTest, AClientThatDoesNotTakeItsLastMessagesIsForgotten) {
+  ClientTable table(*transport_, counters_);
+  auto dealer = Dealer();
+  dealer.set(zmq::sockopt::rcvhwm, 1);
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const auto now = Clock::now();
+  ClientRequest* request = table.Open(incoming.peer, Run(7), now);
+  protocol::TokenChunk chunk;
+  chunk.text = std::string(1 << 16, 'x');
+  while (!request->outbox.has_unsent()) table.Send(*request, chunk, 1);
+  table.CheckSilence(now + 6s);
+  ASSERT_EQ(table.TakeLost().size(), 1U);
+  table.Finish(*request, protocol::Error{});
+  table.CheckSilence(now + 9s);
+  table.TakeLost();
+  EXPECT_EQ(table.requests().size(), 1U);  // it may still wake up and read
+  EXPECT_TRUE(table.EverOpened(incoming.peer, 7));
+  table.CheckSilence(now + 11s);
+  table.TakeLost();
+  EXPECT_TRUE(table.requests().empty());
+  EXPECT_FALSE(table.EverOpened(incoming.peer, 7));
+}
+
+TEST_F(ClientTableTest, ARequestThatEndedIsStillKnownToHaveBeen) {
+  ClientTable table(*transport_, counters_);
+  ClientRequest* request = table.Open("peer", Run(3), Clock::now());
+  EXPECT_TRUE(table.EverOpened("peer", 3));
+  EXPECT_FALSE(table.EverOpened("peer", 4));
+  EXPECT_FALSE(table.EverOpened("stranger", 3));
+  table.Finish(*request, protocol::Error{});
+  table.TakeLost();  // the peer is no connection
 }
 
 TEST_F(ClientTableTest, OneThatComesBackAndReusesANumberKeepsItsNewRequest) {
