@@ -28,8 +28,9 @@ Status CheckArgs(const RunArgs& args) {
 }
 
 Status CheckArgs(const TokenizeArgs& args) {
-  if (args.chat && args.plain)
+  if (args.chat && args.plain) {
     return Bad("tokenize: `chat` and `plain` exclude each other", "leave out one of them");
+  }
   if (!args.chat && (args.system || !args.dialect.empty())) {
     return Bad("tokenize: `system` and `dialect` need `chat`", "add `chat`");
   }

@@ -196,8 +196,9 @@ Status Scan(std::string_view bytes, const Limits& limits, uint64_t* id) {
     return Fail(ErrorCode::kBadRequest, std::string("message refused: ") + error.what(), kFormHint);
   }
   if (scanner.error()) return Fail(*scanner.error());
-  if (!complete)
+  if (!complete) {
     return Fail(ErrorCode::kBadRequest, "message refused: the message is cut off", kFormHint);
+  }
   if (end != bytes.size()) {
     return Fail(ErrorCode::kBadRequest,
                 "message refused: " + std::to_string(bytes.size() - end) + " bytes follow its end",
