@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -23,6 +25,17 @@ bool ParseWhole(const std::string& text, uint64_t low, uint64_t high, uint64_t& 
   return error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
 }
 
+// The last of "-t,--temp,--temperature".
+std::string LongName(const std::string& names) {
+  return names.substr(names.rfind(',') + 1);
+}
+
+bool ParseReal(const std::string& text, RealRange range, double& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool above = range.above_low ? value > range.low : value >= range.low;
+  return error == std::errc() && end == text.data() + text.size() && above && value <= range.high;
+}
+
 }  // namespace
 
 CommandLine::CommandLine(const Command& command)
@@ -35,9 +48,9 @@ void CommandLine::AddNumber(const std::string& names, uint64_t& value, const std
                             uint64_t low, uint64_t high) {
   app_.add_option_function<std::string>(
           names,
-          [&value, low, high](const std::string& text) {
+          [&value, low, high, name = LongName(names)](const std::string& text) {
             if (!ParseWhole(text, low, high, value)) {
-              throw CLI::ValidationError(WrongNumber(text, low, high));
+              throw CLI::ValidationError(name, WrongNumber(text, low, high));
             }
           },
           doc)
@@ -48,13 +61,45 @@ void CommandLine::AddNumber(const std::string& names, std::optional<uint64_t>& v
                             const std::string& doc, uint64_t low, uint64_t high) {
   app_.add_option_function<std::string>(
           names,
-          [&value, low, high](const std::string& text) {
+          [&value, low, high, name = LongName(names)](const std::string& text) {
             if (!ParseWhole(text, low, high, value.emplace())) {
-              throw CLI::ValidationError(WrongNumber(text, low, high));
+              throw CLI::ValidationError(name, WrongNumber(text, low, high));
             }
           },
           doc)
       ->type_name("N");
+}
+
+void CommandLine::AddReal(const std::string& names, double& value, const std::string& doc,
+                          RealRange range) {
+  app_.add_option_function<std::string>(
+          names,
+          [&value, range, name = LongName(names)](const std::string& text) {
+            if (ParseReal(text, range, value)) return;
+            std::array<char, 64> allowed;
+            std::snprintf(allowed.data(), allowed.size(), "a number %s %g %s %g",
+                          range.above_low ? "above" : "from", range.low,
+                          range.above_low ? "and at most" : "to", range.high);
+            throw CLI::ValidationError(name, "\"" + text + "\" is not " + allowed.data());
+          },
+          doc)
+      ->type_name("X");
+}
+
+// An empty value would silently stand for the default.
+std::optional<int> CommandLine::RefuseEmptyValues() {
+  for (const CLI::Option* option : app_.get_options()) {
+    const std::string name = option->get_name();
+    const bool text = option->get_positional() && name != "MODEL";  // judged by its command
+    if (text || option->count() == 0 || option->get_items_expected_max() == 0) continue;
+    const std::vector<std::string> values = option->results();
+    if (std::find(values.begin(), values.end(), "") == values.end()) continue;
+    const bool model = name == "MODEL" || name == "--model";
+    return ReportUsage(name + " is given, but empty",
+                       model ? "name a model, or leave it out for the default model"
+                             : "give a value, or leave it out");
+  }
+  return std::nullopt;
 }
 
 void CommandLine::AddAccess(AccessOptions& access, bool autostart) {
@@ -90,6 +135,7 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return ReportUsage(error.what(), "`" + name_ + " --help` lists the options, with examples");
   }
+  if (auto code = RefuseEmptyValues()) return code;
   if (access_ != nullptr && no_autostart_) access_->autostart = false;
   return std::nullopt;
 }

@@ -20,6 +20,12 @@ struct Command {
   int (*run)(const Command& command, int argc, char** argv);
 };
 
+struct RealRange {
+  double low = 0;
+  double high = 0;
+  bool above_low = false;  // low itself is excluded
+};
+
 class CommandLine {
  public:
   explicit CommandLine(const Command& command);
@@ -30,15 +36,20 @@ class CommandLine {
                  uint64_t low = 0, uint64_t high = UINT64_MAX);
   void AddNumber(const std::string& names, std::optional<uint64_t>& value, const std::string& doc,
                  uint64_t low = 0, uint64_t high = UINT64_MAX);
+  // An option whose value is a finite number in decimal.
+  void AddReal(const std::string& names, double& value, const std::string& doc, RealRange range);
   // --socket, and --no-autostart where a daemon would be started.
   void AddAccess(AccessOptions& access, bool autostart);
-  // --model, --vocab, --tokenizer-file. The model is an argument instead with `positional`.
+  // --model, --vocab, --tokenizer-file.
   void AddModel(protocol::ModelSelector& model);
 
-  // Nothing: go on. Otherwise the exit code: help was printed, or an error.
+  // Nothing: go on. Otherwise the exit code: help was printed, or an error. An option with an empty
+  // value is one.
   std::optional<int> Parse(int argc, char** argv);
 
  private:
+  std::optional<int> RefuseEmptyValues();
+
   const std::string name_;
   CLI::App app_;
   bool no_autostart_ = false;

@@ -17,7 +17,8 @@ using protocol::Status;
 
 Status CannotWrite(const std::string& path, int error) {
   return Fail(error == EACCES ? ErrorCode::kPermissionDenied : ErrorCode::kIoError,
-              "cannot write " + path + ": " + std::strerror(error));
+              "cannot write " + path + ": " + std::strerror(error),
+              "check the folder, its permissions and its free space");
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ Result<std::string> ReadAll(int fd, const std::string& name, size_t most) {
     if (got == 0) return text;
     if (got < 0) {
       if (errno == EINTR) continue;
-      return Fail(ErrorCode::kIoError, "cannot read " + name + ": " + std::strerror(errno));
+      return Fail(ErrorCode::kIoError, "cannot read " + name + ": " + std::strerror(errno),
+                  "give another file, or the text as an argument");
     }
     text.append(buffer.data(), static_cast<size_t>(got));
     if (text.size() > most) {
@@ -47,13 +48,48 @@ Result<std::string> ReadFile(const std::string& path, size_t most) {
     const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
                            : error == EACCES ? ErrorCode::kPermissionDenied
                                              : ErrorCode::kIoError;
-    return Fail(code, "cannot read " + path + ": " + std::strerror(error));
+    return Fail(code, "cannot read " + path + ": " + std::strerror(error),
+                "check the spelling and the permissions of the path");
   }
   return ReadAll(fd.get(), path, most);
 }
 
-bool IsSeparator(char c) {
-  return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '[' || c == ']';
+constexpr std::string_view kBlanks = " \t\r\n";
+
+std::string_view Trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+tl::unexpected<protocol::Error> NoId(std::string_view found) {
+  return Fail(UsageError(
+      "not a token id: \"" + std::string(found.substr(0, 20)) + "\"",
+      "ids are whole numbers with commas or blanks between them: --ids 1,2,3 or --ids @FILE"));
+}
+
+// Ids with one comma, or blanks alone, between each two, in brackets or not.
+Result<std::vector<int32_t>> ParseIds(std::string_view text) {
+  text = Trim(text);
+  if (text.starts_with('[') && text.ends_with(']')) {
+    text = Trim(text.substr(1, text.size() - 2));
+  }
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    int32_t id = 0;
+    const char* const end = text.data() + text.size();
+    const auto [next, error] = std::from_chars(text.data(), end, id);
+    const auto size = static_cast<size_t>(next - text.data());
+    const bool ends = next == end || *next == ',' || kBlanks.find(*next) != std::string_view::npos;
+    if (error != std::errc() || id < 0 || !ends) return NoId(text);
+    ids.push_back(id);
+    const std::string_view rest = text.substr(size);
+    text = Trim(rest);
+    if (!text.starts_with(',')) continue;
+    text = Trim(text.substr(1));
+    if (text.empty()) return NoId(rest);
+  }
+  return ids;
 }
 
 }  // namespace
@@ -83,23 +119,10 @@ Result<std::vector<int32_t>> ReadIds(const std::string& argument) {
     if (!file) return Fail(std::move(file.error()));
     text = std::move(*file);
   }
-  std::vector<int32_t> ids;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    while (at != end && IsSeparator(*at)) ++at;
-    if (at == end) break;
-    int32_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc() || id < 0 || (next != end && !IsSeparator(*next))) {
-      return Fail(UsageError(
-          "not a token id: \"" + std::string(at, std::min<size_t>(20, end - at)) + "\"",
-          "ids are whole numbers with commas or blanks between them: --ids 1,2,3 or --ids @FILE"));
-    }
-    ids.push_back(id);
-    at = next;
+  auto ids = ParseIds(text);
+  if (ids && ids->empty()) {
+    return Fail(UsageError("there are no token ids", "--ids 1,2,3 or --ids @FILE"));
   }
-  if (ids.empty()) return Fail(UsageError("there are no token ids", "--ids 1,2,3 or --ids @FILE"));
   return ids;
 }
 

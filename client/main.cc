@@ -9,6 +9,7 @@
 #include "client/commands.h"
 #include "client/report.h"
 #include "client/signals.h"
+#include "client/standard_streams.h"
 #include "protocol/error.h"
 
 namespace mk::client {
@@ -77,6 +78,7 @@ const Command* FindCommand(const std::string& name) {
 }
 
 int Main(int argc, char** argv) {
+  OccupyClosedStreams();
   IgnoreBrokenPipes();
   std::string name = argc > 1 ? argv[1] : "";
   if (name == "--version" || name == "-V") name = "version";

@@ -118,6 +118,10 @@ int LoadCommand(const Command& command, int argc, char** argv) {
   line.AddModel(args.model);
   line.AddAccess(access, true);
   if (auto code = line.Parse(argc, argv)) return *code;
+  if (!model.empty() && !args.model.model.empty()) {
+    return ReportUsage("the model is given twice, as an argument and with --model",
+                       "leave out one of them");
+  }
   if (!model.empty()) args.model.model = model;
   MakeAbsolute(args.model);
   if (auto taken = TakeKeepAlive(keep, args); !taken) return ReportError(taken.error());

@@ -33,10 +33,13 @@ void LeaveOnClosedPipe() {
 
 int FinishOutput(Output& output, int code) {
   if (output.Drain()) return code;
-  if (output.error() == EPIPE) LeaveOnClosedPipe();
+  const int error = output.error();
+  if (error == EPIPE) LeaveOnClosedPipe();
+  const char* hint = error == EBADF ? "standard output is closed; send it to a file or to /dev/null"
+                                    : "send it elsewhere, or free some space there";
   return ReportError({protocol::ErrorCode::kIoError,
-                      std::string("cannot write the output: ") + std::strerror(output.error()),
-                      {},
+                      std::string("cannot write the output: ") + std::strerror(error),
+                      hint,
                       {}});
 }
 

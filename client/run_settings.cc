@@ -46,16 +46,13 @@ void AddSamplingOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
   line.AddNumber("-n,--max-new", raw.max_new, "Tokens to generate at most (default 256)", 0,
                  1 << 20);
-  app.add_option("-t,--temp,--temperature", args.temperature,
-                 "0: always the likeliest token (default); higher: more varied")
-      ->check(CLI::Range(0.0, 100.0).description(""));
-  app.add_option("--top-p", args.top_p,
-                 "Sample from the likeliest tokens of this total probability")
-      ->check(CLI::Range(0.0, 1.0).description(""));
+  line.AddReal("-t,--temp,--temperature", args.temperature,
+               "0: always the likeliest token (default); higher: more varied", {0, 100});
+  line.AddReal("--top-p", args.top_p, "Sample from the likeliest tokens of this total probability",
+               {0, 1, true});
   line.AddNumber("--top-k", raw.top_k, "Sample from so many likeliest tokens (0: all)", 0, 1 << 20);
-  app.add_option("--min-p", args.min_p,
-                 "Leave out tokens less likely than this part of the likeliest")
-      ->check(CLI::Range(0.0, 1.0).description(""));
+  line.AddReal("--min-p", args.min_p,
+               "Leave out tokens less likely than this part of the likeliest", {0, 1});
   line.AddNumber("--seed", raw.seed, "Seed of sampling (default: a new one, shown by --stats)");
   app.add_option("--stop", args.stop, "Text that ends the answer; may be given several times")
       ->type_name("TEXT")
@@ -90,14 +87,16 @@ Status TakePrompt(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
   const bool chat = raw.chat || !raw.system.empty() || raw.no_thinking || !args.dialect.empty();
   if (raw.raw && chat) {
-    return Fail(UsageError("--raw excludes --chat, --system, --no-thinking and --dialect"));
+    return Fail(UsageError("--raw excludes --chat, --system, --no-thinking and --dialect",
+                           "leave out --raw, or the others"));
   }
   args.raw = !chat;
   args.thinking = !raw.no_thinking;
   if (!raw.system.empty()) args.system = raw.system;
   if (!raw.ids.empty()) {
     if (raw.prompt.has_argument || !raw.prompt.file.empty() || chat) {
-      return Fail(UsageError("--ids excludes a text prompt and --chat"));
+      return Fail(UsageError("--ids excludes a text prompt and --chat",
+                             "give the ids alone; they are taken as they are"));
     }
     auto ids = ReadIds(raw.ids);
     if (!ids) return Fail(std::move(ids.error()));
@@ -115,11 +114,13 @@ Status TakePrompt(const Raw& raw, RunSettings& options) {
 
 Status TakeOptions(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
-  if (raw.json && raw.stream_json) return Fail(UsageError("--json excludes --stream-json"));
+  if (raw.json && raw.stream_json)
+    return Fail(UsageError("--json excludes --stream-json", "leave out one"));
   if (raw.json) options.format = RunFormat::kJson;
   if (raw.stream_json) options.format = RunFormat::kStreamJson;
   if (options.format == RunFormat::kText && (args.want_routes || args.logprobs)) {
-    return Fail(UsageError("--routes and --logprobs need --json or --stream-json"));
+    return Fail(UsageError("--routes and --logprobs need --json or --stream-json",
+                           "add --json; text has no place for them"));
   }
   if (!raw.timeout.empty()) {
     auto timeout = ParseDurationMs(raw.timeout);

@@ -62,7 +62,8 @@ int TokenizeCommand(const Command& command, int argc, char** argv) {
   source.has_argument = argument->count() > 0;
   if (!system.empty()) args.system = system;
   args.chat = args.chat || args.system.has_value();
-  if (args.chat && args.plain) return ReportUsage("--plain excludes --chat and --system", "");
+  if (args.chat && args.plain)
+    return ReportUsage("--plain excludes --chat and --system", "leave out one of them");
   MakeAbsolute(args.model);
   auto text = ReadText(source, "text");
   if (!text) return TextError(text.error(), json);

@@ -54,7 +54,8 @@ protocol::Result<BuildOptions> OptionsOf(const protocol::BuildArgs& args, int th
     const size_t equals = pair.find('=');
     if (equals == 0 || equals == std::string::npos) {
       return protocol::Fail(protocol::ErrorCode::kBadRequest,
-                            "not a setting of the form key=value: " + pair);
+                            "not a setting of the form key=value: " + pair,
+                            "for example --set hidden=96");
     }
     options.overrides.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
   }

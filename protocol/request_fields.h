@@ -97,7 +97,7 @@ struct Schema<RunArgs> {
       Optional("chunked_prefill", &RunArgs::chunked_prefill,
                "read the prompt in blocks of 64 tokens; false: token by token"),
       Optional("stop", &RunArgs::stop, "texts that end the answer",
-               Rule{}.NotEmpty().Bytes(1024).Items(16)),
+               Rule{}.NotEmpty().Bytes(256).Items(16)),
       Optional("timeout_ms", &RunArgs::timeout_ms, "give up after so long; 0: never",
                Rule{}.Range(0, kMaxTimeoutMs)),
       Optional("logprobs", &RunArgs::logprobs, "send the log probability of every token"),

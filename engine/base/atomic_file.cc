@@ -43,7 +43,8 @@ AtomicFile::~AtomicFile() {
 
 Result<AtomicFile> AtomicFile::Create(const std::string& path, unsigned mode) {
   if (path.empty() || path.find('\0') != std::string::npos) {
-    return Fail(ErrorCode::kInvalidArgument, "an empty path or one with a NUL byte names no file");
+    return Fail(ErrorCode::kInvalidArgument, "an empty path or one with a NUL byte names no file",
+                "check the path");
   }
   std::string temp_path = path + ".tmp." + std::to_string(::getpid());
   if (::unlink(temp_path.c_str()) != 0 && errno != ENOENT) {

@@ -82,7 +82,8 @@ Result<FileIdentity> IdentityOf(int fd, const std::string& path) {
 
 Result<OpenedFile> OpenForReading(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
-    return Fail(ErrorCode::kInvalidArgument, "a path with a NUL byte names no file");
+    return Fail(ErrorCode::kInvalidArgument, "a path with a NUL byte names no file",
+                "check the path");
   }
   OpenedFile file;
   // O_NONBLOCK: opening a pipe must not wait for its other end. It means nothing to regular files.
@@ -138,9 +139,10 @@ Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes) {
   if (!file) return Fail(file.error());
   const uint64_t size = file->identity.size;
   if (size > max_bytes) {
-    return Fail(ErrorCode::kInvalidArgument, path + " has " + std::to_string(size) +
-                                                 " bytes, more than the " +
-                                                 std::to_string(max_bytes) + " allowed");
+    return Fail(ErrorCode::kInvalidArgument,
+                path + " has " + std::to_string(size) + " bytes, more than the " +
+                    std::to_string(max_bytes) + " allowed",
+                "check that this is the right file");
   }
   std::string content(static_cast<size_t>(size), '\0');
   const Status read = ReadAt(file->fd.get(), 0, std::as_writable_bytes(std::span(content)), path);

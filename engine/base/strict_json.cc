@@ -101,7 +101,8 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
 Result<nlohmann::json> ParseStrictJson(std::string_view text, const std::string& what,
                                        size_t max_depth) {
   const auto malformed = [&what](const std::string& reason) {
-    return Fail(ErrorCode::kCorrupt, what + " is not valid JSON: " + reason);
+    return Fail(ErrorCode::kCorrupt, what + " is not valid JSON: " + reason,
+                "the file is damaged or was written wrongly; copy it again or make it anew");
   };
   // The library takes a NUL for the end of the text and skips a byte order mark.
   if (text.find('\0') != std::string_view::npos) return malformed("it holds a NUL byte");
@@ -113,7 +114,8 @@ Result<nlohmann::json> ParseStrictJson(std::string_view text, const std::string&
   } catch (const json::exception& error) {
     return malformed(error.what());
   } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory, "no memory to read " + what);
+    return Fail(ErrorCode::kOutOfMemory, "no memory to read " + what,
+                "free some memory and try again");
   }
 }
 

@@ -169,10 +169,12 @@ std::vector<std::string> PresetNames(const std::string& arch) {
 
 Result<BuildReport> BuildModel(const BuildOptions& options,
                                const std::function<bool(double)>& progress) {
-  constexpr int kMaxThreads = 256;
+  constexpr int kMaxThreads = 1024;
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return Fail(ErrorCode::kInvalidArgument,
-                "threads is " + std::to_string(options.threads) + ", it must be 1 to 256");
+                "threads is " + std::to_string(options.threads) + ", it must be 1 to " +
+                    std::to_string(kMaxThreads),
+                "give another count, or none for the default");
   }
   const auto start = std::chrono::steady_clock::now();
   auto plan = MakePlan(options);

@@ -129,9 +129,10 @@ Status SetGain(const K3GainKey& gain, const nlohmann::json& value, K3Gains& gain
   constexpr double kMax = 1e6;
   const double number = value.is_number() ? value.get<double>() : std::nan("");
   if (!(number >= gain.min && number <= kMax)) {
-    return Fail(ErrorCode::kInvalidArgument, std::string(gain.key) + " is " + value.dump() +
-                                                 ", it must be a number from " +
-                                                 nlohmann::json(gain.min).dump() + " to 1e6");
+    return Fail(ErrorCode::kInvalidArgument,
+                std::string(gain.key) + " is " + value.dump() + ", it must be a number from " +
+                    nlohmann::json(gain.min).dump() + " to 1e6",
+                "for example --set " + std::string(gain.key) + "=1");
   }
   gains.*gain.field = number;
   return {};

@@ -173,7 +173,8 @@ Result<std::shared_ptr<const MkimFile>> MkimFile::Open(const std::string& path,
   try {
     return MkimOpener(path, options).Run();
   } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory, "no memory for the directory of " + path);
+    return Fail(ErrorCode::kOutOfMemory, "no memory for the directory of " + path,
+                "free some memory, or use a smaller model");
   }
 }
 

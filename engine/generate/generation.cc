@@ -36,14 +36,16 @@ Status CheckStops(const std::vector<std::string>& stops, bool has_tokenizer) {
                 "give a vocabulary, or leave the stop strings out");
   }
   if (stops.size() > kMaxStopStrings) {
-    return Fail(ErrorCode::kInvalidArgument, "more than 16 stop strings");
+    return Fail(ErrorCode::kInvalidArgument, "more than 16 stop strings", "give fewer of them");
   }
   for (const std::string& stop : stops) {
     if (stop.empty() || stop.size() > kMaxStopStringBytes) {
-      return Fail(ErrorCode::kInvalidArgument, "a stop string must have 1 to 256 bytes");
+      return Fail(ErrorCode::kInvalidArgument, "a stop string must have 1 to 256 bytes",
+                  "give a shorter one");
     }
     if (!DecodeUtf8(stop)) {
-      return Fail(ErrorCode::kInvalidArgument, "a stop string is not UTF-8");
+      return Fail(ErrorCode::kInvalidArgument, "a stop string is not UTF-8",
+                  "convert it to UTF-8 first");
     }
   }
   return {};

@@ -196,8 +196,10 @@ SpecialTokens KimiSpecials() {
 Result<std::shared_ptr<const Tokenizer>> MakeFullTokenizer(RankTable ranks,
                                                            const SplitLimits& limits) {
   if (ranks.size() > kKimiRanks) {
-    return Fail(ErrorCode::kIncompatible, "the rank file has " + std::to_string(ranks.size()) +
-                                              " tokens, the full " + "vocabulary has 163584");
+    return Fail(ErrorCode::kIncompatible,
+                "the rank file has " + std::to_string(ranks.size()) + " tokens, the full " +
+                    "vocabulary has 163584",
+                "name the rank file of the model with --tokenizer-file");
   }
   Parts parts("k3", std::move(ranks));
   parts.to_model.resize(parts.ranks.size());
@@ -223,7 +225,8 @@ Result<std::shared_ptr<const Tokenizer>> MakeVocabTokenizer(RankTable ranks, con
                 "give the rank file that was made with the vocabulary");
   }
   if (!own && ranks.size() > kKimiRanks) {
-    return Fail(ErrorCode::kIncompatible, what + " has more tokens than the Kimi vocabulary");
+    return Fail(ErrorCode::kIncompatible, what + " has more tokens than the Kimi vocabulary",
+                "name the rank file of the model with --tokenizer-file");
   }
   Parts parts(own ? "k3-own" : "k3-remap", std::move(ranks));
   parts.to_model.assign(parts.ranks.size(), kNoId);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <functional>
+#include <utility>
 
 #include "engine/tokenizer/base64.h"
 
@@ -15,23 +16,28 @@ struct Line {
   size_t rank = 0;
 };
 
+tl::unexpected<Error> Corrupt(std::string problem) {
+  return Fail(ErrorCode::kCorrupt, std::move(problem),
+              "copy the file again, or name another rank file with --tokenizer-file");
+}
+
 Result<Line> ParseLine(std::string_view line, const std::string& where) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) {
-    return Fail(ErrorCode::kCorrupt, where + ": not a line '<base64> <rank>'");
+    return Corrupt(where + ": not a line '<base64> <rank>'");
   }
   std::optional<std::string> token = DecodeBase64(line.substr(0, space));
-  if (!token) return Fail(ErrorCode::kCorrupt, where + ": bad base64");
-  if (token->empty()) return Fail(ErrorCode::kCorrupt, where + ": empty token");
+  if (!token) return Corrupt(where + ": bad base64");
+  if (token->empty()) return Corrupt(where + ": empty token");
   if (token->size() > kMaxTokenBytes) {
-    return Fail(ErrorCode::kCorrupt, where + ": token of " + std::to_string(token->size()) +
-                                         " bytes, at most 4096 are allowed");
+    return Corrupt(where + ": token of " + std::to_string(token->size()) +
+                   " bytes, at most 4096 are allowed");
   }
   const std::string_view digits = line.substr(space + 1);
   size_t rank = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
   if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
-    return Fail(ErrorCode::kCorrupt, where + ": bad rank");
+    return Corrupt(where + ": bad rank");
   }
   return Line{std::move(*token), rank};
 }
@@ -62,16 +68,14 @@ Result<RankTable> RankTable::Parse(std::string_view text, const std::string& wha
     Result<Line> parsed = ParseLine(line, where);
     if (!parsed) return Fail(parsed.error());
     if (parsed->rank >= kMaxRanks) {
-      return Fail(ErrorCode::kCorrupt,
-                  where + ": rank " + std::to_string(parsed->rank) + " is too large");
+      return Corrupt(where + ": rank " + std::to_string(parsed->rank) + " is too large");
     }
     if (parsed->rank >= tokens.size()) {
       tokens.resize(parsed->rank + 1);
       seen.resize(parsed->rank + 1);
     }
     if (seen[parsed->rank]) {
-      return Fail(ErrorCode::kCorrupt,
-                  where + ": rank " + std::to_string(parsed->rank) + " appears twice");
+      return Corrupt(where + ": rank " + std::to_string(parsed->rank) + " appears twice");
     }
     seen[parsed->rank] = true;
     tokens[parsed->rank] = std::move(parsed->token);
@@ -87,8 +91,8 @@ Result<RankTable> RankTable::Parse(std::string_view text, const std::string& wha
   }
   if (count != tokens.size()) {
     const auto missing = std::find(seen.begin(), seen.end(), false) - seen.begin();
-    return Fail(ErrorCode::kCorrupt, what + ": rank " + std::to_string(missing) + " is missing",
-                "the file is incomplete: copy it again");
+    return Corrupt(what + ": rank " + std::to_string(missing) + " is missing",
+                   "the file is incomplete: copy it again");
   }
   return FromTokens(tokens, what);
 }
@@ -99,15 +103,14 @@ Result<RankTable> RankTable::FromTokens(const std::vector<std::string>& tokens,
   uint64_t bytes = 0;
   for (const std::string& token : tokens) bytes += token.size();
   if (tokens.size() > kMaxRanks || bytes > kMaxRankFileBytes) {
-    return Fail(ErrorCode::kCorrupt, what + ": too large for a rank table");
+    return Corrupt(what + ": too large for a rank table");
   }
   table.arena_.reserve(bytes);
   table.spans_.reserve(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
     const std::string& token = tokens[id];
     if (token.empty() || token.size() > kMaxTokenBytes) {
-      return Fail(ErrorCode::kCorrupt,
-                  what + ": token " + std::to_string(id) + " is empty or too long");
+      return Corrupt(what + ": token " + std::to_string(id) + " is empty or too long");
     }
     table.spans_.push_back(
         {static_cast<uint32_t>(table.arena_.size()), static_cast<uint32_t>(token.size())});
@@ -125,8 +128,8 @@ Status RankTable::Build(const std::string& what) {
     size_t slot = std::hash<std::string_view>()(bytes) & mask;
     for (; slots_[slot] >= 0; slot = (slot + 1) & mask) {
       if (Bytes(slots_[slot]) == bytes) {
-        return Fail(ErrorCode::kCorrupt, what + ": ranks " + std::to_string(slots_[slot]) +
-                                             " and " + std::to_string(id) + " have the same bytes");
+        return Corrupt(what + ": ranks " + std::to_string(slots_[slot]) + " and " +
+                       std::to_string(id) + " have the same bytes");
       }
     }
     slots_[slot] = static_cast<int32_t>(id);
@@ -135,8 +138,7 @@ Status RankTable::Build(const std::string& what) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     if (Find(std::string_view(&c, 1)) < 0) {
-      return Fail(ErrorCode::kCorrupt,
-                  what + ": no token for the single byte " + std::to_string(byte));
+      return Corrupt(what + ": no token for the single byte " + std::to_string(byte));
     }
   }
   return {};

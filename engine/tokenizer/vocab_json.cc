@@ -31,7 +31,8 @@ class Reader {
 
  private:
   tl::unexpected<Error> Bad(const std::string& problem) const {
-    return Fail(ErrorCode::kCorrupt, what_ + ": " + problem);
+    return Fail(ErrorCode::kCorrupt, what_ + ": " + problem,
+                "export or copy the vocabulary again, or name another one with --vocab");
   }
 
   // An integer in [0, limit), or nothing.

@@ -29,7 +29,8 @@ std::string FileText(const std::string& path) {
 
 TEST(Ids, ListsAreReadInAnyUsualForm) {
   const std::vector<int32_t> expected = {1, 22, 2147483647};
-  for (const char* text : {"1,22,2147483647", "1 22 2147483647", " [1, 22,\n2147483647]\n"}) {
+  for (const char* text :
+       {"1,22,2147483647", "1 22 2147483647", "1 , 22 2147483647", " [1, 22,\n2147483647]\n"}) {
     EXPECT_EQ(ReadIds(text).value(), expected) << text;
   }
   const TempFolder folder;
@@ -38,7 +39,8 @@ TEST(Ids, ListsAreReadInAnyUsualForm) {
 }
 
 TEST(Ids, WhatIsNoIdIsNamed) {
-  for (const char* text : {"1,x", "-1", "2147483648", "1.5", "1e3", "", ",", "1;2"}) {
+  for (const char* text : {"1,x", "-1", "2147483648", "1.5", "1e3", "", ",", "1;2", "1,,2", "1, ,2",
+                           "1,2,", ",1", "[1,2", "1,2]", "[1] [2]", "[[1]]", "[]", "1 ,\n, 2"}) {
     const auto ids = ReadIds(text);
     ASSERT_FALSE(ids.has_value()) << text;
     EXPECT_EQ(ids.error().code, protocol::ErrorCode::kBadRequest) << text;

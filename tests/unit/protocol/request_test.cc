@@ -132,8 +132,8 @@ TEST(Request, RangesAreKept) {
       {{{"stop", json::array({"x"})}}, {{"stop", json::array({""})}}},
       {{{"stop", json(std::vector<std::string>(16, "x"))}},
        {{"stop", json(std::vector<std::string>(17, "x"))}}},
-      {{{"stop", json::array({std::string(1024, 'x')})}},
-       {{"stop", json::array({std::string(1025, 'x')})}}},
+      {{{"stop", json::array({std::string(256, 'x')})}},
+       {{"stop", json::array({std::string(257, 'x')})}}},
       {{{"seed", UINT64_MAX}}, {{"seed", -1}}},
   };
   for (const auto& [good, bad] : pairs) {
