@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,27 @@ TEST(ConfigLimits, DeepSeekDimensions) {
     return ConfigError(R"({"arch":"deepseek_v4","n_layers":2,"vocab":200000,"ds":)" + ds + "}");
   };
   EXPECT_EQ(error("{" + all + "}"), "");
+  for (const auto& [key, most] :
+       {std::pair("hidden", 1 << 20), std::pair("n_routed_experts", 65536),
+        std::pair("num_experts_per_tok", 65536), std::pair("moe_intermediate_size", 1 << 20)}) {
+    const std::string name = std::string("ds.") + key;
+    for (const int value : {0, most + 1}) {
+      nlohmann::json ds = nlohmann::json::parse("{" + all + "}");
+      ds[key] = value;
+      EXPECT_TRUE(Complains(error(ds.dump()), name)) << name << " " << value;
+    }
+    nlohmann::json ds = nlohmann::json::parse("{" + all + "}");
+    ds[key] = most;
+    EXPECT_FALSE(Complains(error(ds.dump()), name)) << name;
+  }
+  for (const char* key : {"n_layers", "vocab"}) {
+    nlohmann::json config = {{"arch", "deepseek_v4"}, {"n_layers", 2}, {"vocab", 200000}};
+    config["ds"] = nlohmann::json::parse("{" + all + "}");
+    ASSERT_EQ(ConfigError(config.dump()), "");
+    config.erase(key);
+    EXPECT_NE(ConfigError(config.dump()).find("key \"" + std::string(key) + "\" is missing"),
+              std::string::npos);
+  }
   EXPECT_NE(error("[]").find("\"ds\""), std::string::npos);
   EXPECT_NE(error(R"({"hidden":64})").find("ds.n_routed_experts"), std::string::npos);
   EXPECT_NE(error("{" + all + R"(,"rms_norm_eps":0})").find("ds.rms_norm_eps"), std::string::npos);
@@ -223,6 +245,7 @@ TEST(CodecLimits, EverySizeOfVq1) {
   EXPECT_TRUE(encode(32, 32, 2, 0));
   EXPECT_TRUE(encode(32, 32, 2, 32));
   EXPECT_FALSE(encode(24, 24, 1, 0)) << "columns";
+  EXPECT_FALSE(encode(0, 0, 0, 0)) << "no columns";
   EXPECT_FALSE(encode(48, 32, 2, 0)) << "values";
   EXPECT_FALSE(encode(32, 32, 3, 0)) << "blob";
   EXPECT_FALSE(encode(32, 32, 2, 48)) << "weights";
@@ -238,6 +261,7 @@ TEST(CodecLimits, EverySizeOfMxfp4) {
   };
   EXPECT_TRUE(encode(32, 1, 32, 17));
   EXPECT_FALSE(encode(160, 4, 40, 85)) << "columns";
+  EXPECT_FALSE(encode(0, 1, 0, 0)) << "no columns";
   EXPECT_FALSE(encode(64, 1, 32, 17)) << "values";
   EXPECT_FALSE(encode(32, 1, 32, 18)) << "blob";
 }
@@ -300,6 +324,32 @@ TEST(WriterLimits, OnlyDeclaredTensorsAreWritten) {
   const Status written = (*writer)->WriteBlobRange(1, 0, four);
   ASSERT_FALSE(written.has_value());
   EXPECT_NE(written.error().message.find("no tensor 1"), std::string::npos);
+  const auto one = std::span(four).first(1);
+  EXPECT_FALSE((*writer)->WriteBlobRange(0, 5, one).has_value()) << "starts beyond its end";
+  EXPECT_FALSE((*writer)->WriteBlobRange(0, 4, one).has_value()) << "ends beyond its end";
+  EXPECT_TRUE((*writer)->WriteBlobRange(0, 3, one).has_value());
+}
+
+TEST(WriterLimits, NothingIsLaidOutThatNoReaderTakes) {
+  const std::vector<TensorSpec> one = {{"a", DType::kF32, {1}}};
+  const std::string config(16u << 20, ' ');
+  EXPECT_TRUE(PlanLayout(config, one, ExpertAlign::kAuto).has_value());
+  const auto large = PlanLayout(config + " ", one, ExpertAlign::kAuto);
+  ASSERT_FALSE(large.has_value());
+  EXPECT_NE(large.error().message.find("longer than 16 MiB"), std::string::npos);
+  const auto many = PlanLayout("{}", std::vector<TensorSpec>(4194305), ExpertAlign::kAuto);
+  ASSERT_FALSE(many.has_value());
+  EXPECT_NE(many.error().message.find("more than 4194304 tensors"), std::string::npos)
+      << many.error().message;
+}
+
+TEST(WriterLimits, AFileThatTheDiskCannotHoldIsNotBegun) {
+  const TempDirectory directory;
+  const std::vector<TensorSpec> specs = {{"a", DType::kF32, {1u << 24, 1u << 24}}};  // 1 PiB
+  const auto writer = MkimWriter::Create(directory.Path("out.bin"), "{}", specs);
+  ASSERT_FALSE(writer.has_value());
+  EXPECT_NE(writer.error().message.find("the disk has"), std::string::npos)
+      << writer.error().message;
 }
 
 }  // namespace

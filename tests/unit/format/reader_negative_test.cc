@@ -106,6 +106,24 @@ std::vector<Case> BlobCases() {
          m.Find(kNorm).offset = all.find("xy") + 1;
        },
        "not a multiple of 4"},
+      {"alignment by half of a float",
+       [](RawModel& m) {
+         // 98 bytes from a multiple of four on: the float that starts two bytes in ends with them.
+         m.Find(kNorm).data = "xy" + m.Find(kNorm).data;
+         m.Find(kNorm).size = 96;
+         m.Find(kNorm).offset = m.Assemble().find("xy") + 2;
+       },
+       "not a multiple of 4"},
+      {"alignment of BF16",
+       [](RawModel& m) {
+         m.Config("\"format\":2", "\"format\":3");
+         m.Find(kNorm).dtype = 16;
+         m.Find(kNorm).data = "x" + std::string(48, '\0');
+         m.Find(kNorm).size = 48;
+         m.Find(kNorm).alignment = 64;
+         m.Find(kNorm).offset = m.Assemble().find("x" + std::string(48, '\0')) + 1;
+       },
+       "not a multiple of 2"},
       {"overlap",
        [](RawModel& m) {
          const std::string all = m.Assemble();
@@ -152,7 +170,7 @@ std::vector<Case> JsonCases() {
       {"huge", Config("\"hidden\":24", "\"hidden\":1e300"), "\"hidden\""},
       {"over 64 bits", Config("\"hidden\":24", "\"hidden\":18446744073709551615"), "\"hidden\""},
       {"format 4", Config("\"format\":2", "\"format\":4"), "format 4", ErrorCode::kUnsupported},
-      {"arch dense", Config("\"format\":2", "\"arch\":\"dense\""), "dense",
+      {"arch dense", Config("\"format\":2", "\"arch\":\"dense\""), "sliced plain transformer",
        ErrorCode::kUnsupported},
       {"arch unknown", Config("\"format\":2", "\"arch\":\"llama\""), "llama",
        ErrorCode::kUnsupported},
@@ -190,8 +208,13 @@ std::vector<Case> ConfigCases() {
       {"end_of_msg", Config("\"end_of_msg\":37", "\"end_of_msg\":-1"), "\"specials.end_of_msg\""},
       {"default specials", Config(",\"specials\":{\"bos\":32,\"end_of_msg\":37}", ""),
        "specials.bos"},
+      {"default bos", Config("\"bos\":32,", ""), "specials.bos 163584"},
+      {"default end_of_msg", Config(",\"end_of_msg\":37", ""), "specials.end_of_msg 163586"},
       {"specials no object", Config("{\"bos\":32,\"end_of_msg\":37}", "[32,37]"), "\"specials\""},
-      {"kda_a_log", Config("\"format\":2", "\"kda_a_log\":\"heads\""), "\"kda_a_log\""},
+      {"kda_a_log", Config("\"format\":2", "\"kda_a_log\":\"heads\""),
+       "must be \"channel\" or \"head\""},
+      {"kda_l2 of another form", Config("\"format\":2", "\"kda_l2\":\"max1e-6\""),
+       "must be \"max1e-12\" or \"sum1e-6\""},
       {"kda_l2", Config("\"format\":2", "\"kda_l2\":1"), "\"kda_l2\""},
       {"situ_beta", Config("\"format\":2", "\"situ_beta\":0"), "\"situ_beta\""},
       {"content_sha256", Config("\"format\":2", "\"content_sha256\":\"12\""), "content_sha256"},
@@ -254,6 +277,29 @@ std::vector<Case> CensusCases() {
          m.Find("vq_codebook").dims = {16, 256};
        },
        "vq_codebook"},
+      {"codebook of three dims",
+       [](RawModel& m) {
+         m.Find("vq_codebook").dims = {256, 16, 1};
+       },
+       "it must be F32 [256, 16]"},
+      {"codebook rows",
+       [](RawModel& m) {
+         m.Find("vq_codebook").dims = {255, 16};
+         m.Find("vq_codebook").data.resize(255 * 16 * 4);
+       },
+       "it must be F32 [256, 16]"},
+      {"codebook columns",
+       [](RawModel& m) {
+         m.Find("vq_codebook").dims = {256, 15};
+         m.Find("vq_codebook").data.resize(256 * 15 * 4);
+       },
+       "it must be F32 [256, 16]"},
+      {"codebook with NaN",
+       [](RawModel& m) {
+         m.Find("vq_codebook")
+             .data.replace(12, 4, F32Bytes({std::numeric_limits<float>::quiet_NaN()}));
+       },
+       "'vq_codebook' has a value that is not finite at index 3"},
       {"codebook type", [](RawModel& m) { m.Find("vq_codebook").dtype = 2; }, "vq_codebook"},
       {"norm with NaN",
        [](RawModel& m) {
@@ -315,6 +361,26 @@ TEST(NegativeFiles, EveryCutIsRefused) {
     ASSERT_FALSE(file.has_value()) << size;
     EXPECT_EQ(file.error().code, ErrorCode::kCorrupt) << size;
   }
+}
+
+TEST(NegativeFiles, ACutIsNamedByWhatItCutsOff) {
+  const TempDirectory directory;
+  const std::string whole = SmallK3().Assemble();
+  const auto message = [&](size_t size) {
+    const auto file = MkimFile::Open(directory.Write("cut.bin", whole.substr(0, size)));
+    return file ? std::string() : file.error().message;
+  };
+  const auto file = MkimFile::Open(directory.Write("whole.bin", whole));
+  ASSERT_TRUE(file.has_value()) << file.error().ToString();
+  const size_t count_at = 12 + SmallK3().config.size();
+  EXPECT_NE(message(15).find("only 15 bytes"), std::string::npos) << message(15);
+  EXPECT_NE(message(16).find("config_len"), std::string::npos) << message(16);
+  EXPECT_NE(message(count_at + 3).find("config_len"), std::string::npos) << message(count_at + 3);
+  EXPECT_EQ(message(count_at + 4).find("config_len"), std::string::npos);
+  const size_t header = (*file)->data_start();
+  EXPECT_NE(message(header - 1).find("the header needs"), std::string::npos) << message(header - 1);
+  EXPECT_EQ(message(header).find("the header needs"), std::string::npos);
+  EXPECT_NE(message(whole.size() - 1).find("beyond the end"), std::string::npos);
 }
 
 TEST(NegativeFiles, AConfigOver16MiBIsRefusedThoughTheFileHoldsIt) {

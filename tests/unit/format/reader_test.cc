@@ -272,6 +272,10 @@ TEST(Reader, Bf16SpineUnderFormat3) {
   std::vector<float> part(5);
   ASSERT_TRUE((*file)->ReadF32Range(*(*file)->FindTensor("norm.weight"), 19, part).has_value());
   EXPECT_EQ(part, std::vector<float>(5, -3.0f));
+  // Twice this is 0 in 64 bits.
+  EXPECT_FALSE((*file)
+                   ->ReadF32Range(*(*file)->FindTensor("norm.weight"), uint64_t{1} << 63, part)
+                   .has_value());
   EXPECT_FALSE((*file)->ReadF32Range(*(*file)->FindTensor("norm.weight"), 20, part).has_value());
 }
 
