@@ -8,14 +8,27 @@ namespace {
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 constexpr auto kForgetAfter = std::chrono::minutes(1);
+// A client whose connection seems to have ended: so long it may take to show that it lives, which
+// every client of a stream does at least once in an acknowledgement's time.
+constexpr auto kShowLife = std::chrono::milliseconds(2 * protocol::kAckIntervalMs);
+// What a client sent just before it ended may be received just after.
+constexpr auto kLastWords = std::chrono::milliseconds(protocol::kAckIntervalMs / 4);
 
 }  // namespace
 
-uint64_t ClientTable::Touch(const std::string& peer, Clock::time_point now) {
+uint64_t ClientTable::Touch(const std::string& peer, Clock::time_point now, int connection) {
   Peer& entry = peers_[peer];
   if (entry.number == 0) entry.number = next_number_++;
+  if (entry.closed && now - *entry.closed > kLastWords) entry.closed.reset();
+  if (connection >= 0) entry.connection = connection;
   entry.last_seen = now;
   return entry.number;
+}
+
+void ClientTable::ConnectionClosed(int connection, Clock::time_point now) {
+  for (auto& [peer, entry] : peers_) {
+    if (entry.connection == connection) entry.closed = now;
+  }
 }
 
 void ClientTable::SetName(const std::string& peer, const std::string& name) {
@@ -166,10 +179,20 @@ std::vector<uint64_t> ClientTable::TakeLost() {
   return taken;
 }
 
+bool ClientTable::HasStream(const Peer& peer) const {
+  return std::any_of(peer.open.begin(), peer.open.end(), [this](const auto& open) {
+    return protocol::InfoOf(requests_.at(open.second)->op).streams;
+  });
+}
+
 void ClientTable::CheckSilence(Clock::time_point now) {
   const auto limit = std::chrono::milliseconds(protocol::kSilenceMs);
   std::vector<std::string> gone;
   for (const auto& [peer, entry] : peers_) {
+    if (entry.closed && now - *entry.closed >= kShowLife && HasStream(entry)) {
+      gone.push_back(peer);
+      continue;
+    }
     if (now - entry.last_seen < limit) continue;
     bool reads = true;
     bool any_new = false;

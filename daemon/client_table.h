@@ -1,9 +1,9 @@
 // The clients, their open requests, and every message to them.
 //
 // A client is a connection, known by the routing id that libzmq gave it. One that is gone (a send
-// finds nobody) or that falls silent while a request of its streams is lost: its requests are
-// reported by TakeLost(). What is still sent goes nowhere for one that is gone; one that was merely
-// silent is told how its requests ended, should it come back.
+// finds nobody, or its connection was seen to end) or that falls silent while a request of its
+// streams is lost: its requests are reported by TakeLost(). What is still sent goes nowhere for one
+// that is gone; one that was merely silent is told how its requests ended, should it come back.
 //
 // Belongs to the I/O thread.
 
@@ -64,8 +64,11 @@ class ClientTable {
   ClientTable(Transport& transport, Counters& counters)
       : transport_(transport), counters_(counters) {}
 
-  // Notes a sign of life and returns the client's number.
-  uint64_t Touch(const std::string& peer, Clock::time_point now);
+  // Notes a sign of life and returns the client's number. `connection`: see Incoming.
+  uint64_t Touch(const std::string& peer, Clock::time_point now, int connection = -1);
+  // A connection of this descriptor ended. Its client is lost, unless it speaks again: the number
+  // may belong to another connection by now. (Only one with a stream has to speak.)
+  void ConnectionClosed(int connection, Clock::time_point now);
   void SetName(const std::string& peer, const std::string& name);
   std::string NameOf(const ClientRequest& request) const;
 
@@ -105,11 +108,14 @@ class ClientTable {
     uint64_t number = 0;
     std::string name;
     Clock::time_point last_seen;
-    std::map<uint64_t, uint64_t> open;  // id to key
-    uint64_t last_id = 0;               // highest of all that were opened
+    int connection = -1;
+    std::optional<Clock::time_point> closed;  // a connection of this number was seen to end
+    std::map<uint64_t, uint64_t> open;        // id to key
+    uint64_t last_id = 0;                     // highest of all that were opened
   };
   // False: the transport is full, try later.
   bool SendNow(ClientRequest& request);
+  bool HasStream(const Peer& peer) const;
   void Lose(const std::string& peer);
   void EraseIfDone(uint64_t key);
 

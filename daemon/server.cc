@@ -78,6 +78,9 @@ void Server::Poll() {
   parts_->transport->DrainMonitor();
   TakeSignals();
   const auto now = Clock::now();
+  for (const int gone : parts_->transport->TakeClosed()) {
+    parts_->clients->ConnectionClosed(gone, now);
+  }
   unsent_ = parts_->clients->Flush();
   CancelLate(now);
   if (now >= next_tick_) Tick(now);
@@ -108,7 +111,7 @@ void Server::ReceiveSome() {
 }
 
 void Server::Dispatch(Incoming& incoming) {
-  parts_->clients->Touch(incoming.peer, Clock::now());
+  parts_->clients->Touch(incoming.peer, Clock::now(), incoming.connection);
   const std::string_view bytes(static_cast<const char*>(incoming.payload.data()),
                                incoming.payload.size());
   if (!incoming.single_frame) {

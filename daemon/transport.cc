@@ -95,12 +95,14 @@ bool Transport::Receive(Incoming& incoming) {
     incoming.peer.assign(static_cast<const char*>(peer.data()), peer.size());
     incoming.payload.rebuild();
     incoming.single_frame = peer.more();
+    incoming.connection = -1;
     bool more = peer.more();
     for (size_t frame = 0; more; ++frame) {
       zmq::message_t part;
       if (!router_.recv(part, zmq::recv_flags::dontwait)) break;
       more = part.more();
       if (frame == 0) {
+        incoming.connection = zmq_msg_get(part.handle(), ZMQ_SRCFD);
         incoming.payload = std::move(part);
       } else {
         incoming.single_frame = false;
@@ -138,28 +140,30 @@ void Transport::LingerOnClose() {
   zmq_setsockopt(router_.handle(), ZMQ_LINGER, &milliseconds, sizeof milliseconds);
 }
 
-bool Transport::DrainMonitor() {
-  bool ended = false;
+void Transport::DrainMonitor() {
   zmq::message_t event;
   zmq::message_t address;
   try {
     while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
       if (event.more() && !monitor_.recv(address, zmq::recv_flags::none)) break;
+      // The event's number (16 bits), then its value: the descriptor.
       uint16_t what = 0;
-      if (event.size() >= sizeof what) std::memcpy(&what, event.data(), sizeof what);
+      int32_t descriptor = -1;
+      if (event.size() < sizeof what + sizeof descriptor) continue;
+      std::memcpy(&what, event.data(), sizeof what);
+      std::memcpy(&descriptor, event.data<char>() + sizeof what, sizeof descriptor);
       if (what == ZMQ_EVENT_ACCEPTED) {
         ++connections_;
         counters_.Add(Counter::kConnectionsAccepted);
       } else if (what == ZMQ_EVENT_DISCONNECTED && connections_ > 0) {
         --connections_;
         counters_.Add(Counter::kConnectionsClosed);
-        ended = true;
+        closed_.push_back(descriptor);
       }
     }
   } catch (const zmq::error_t&) {
-    return ended;
+    return;  // EINTR: there will be another round
   }
-  return ended;
 }
 
 }  // namespace mk::daemon

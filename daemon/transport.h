@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 #include <zmq.hpp>
 
 #include "daemon/counters.h"
@@ -21,6 +23,7 @@ struct Incoming {
   std::string peer;          // routing id, given by libzmq
   zmq::message_t payload;    // first frame
   bool single_frame = true;  // false: there were none or several, and all but the first are dropped
+  int connection = -1;       // the descriptor that it came through; -1: not known
 };
 
 enum class SendResult { kSent, kFull, kGone };
@@ -43,8 +46,11 @@ class Transport {
   SendResult Send(const std::string& peer, std::string_view payload);
   // What is on its way when the transport is destroyed gets a moment to leave.
   void LingerOnClose();
-  // Counts what the monitor saw since the last call. True when a connection ended.
-  bool DrainMonitor();
+  // Counts what the monitor saw since the last call.
+  void DrainMonitor();
+  // Descriptors of connections that DrainMonitor() saw end since the last call. New connections may
+  // have the same numbers by now.
+  std::vector<int> TakeClosed() { return std::exchange(closed_, {}); }
   size_t connections() const { return connections_; }
 
   // For zmq_poll.
@@ -59,6 +65,7 @@ class Transport {
   zmq::socket_t router_;
   zmq::socket_t monitor_;
   size_t connections_ = 0;
+  std::vector<int> closed_;
   unsigned listeners_ = 0;
 };
 

@@ -121,7 +121,8 @@ def test_those_who_wait_learn_their_position(make_daemon: MakeDaemon) -> None:
     daemon.config.write_text("max_queue = 40\nmax_batch = 1\n")
     client = daemon.start().client()
     numbers = [
-        client.send("run", model=model(), ids=[1], raw=True, max_new=2000) for _ in range(12)
+        client.send("run", model=model(), ids=[1], raw=True, max_new=2000, window=4096)
+        for _ in range(12)
     ]
     for number in numbers:
         client.finish(number)

@@ -61,6 +61,22 @@ def test_a_killed_client_frees_its_request_within_five_seconds(
     assert status["memory"]["sequences"] == 0 and status["counters"]["clients_lost"] == 1
 
 
+def test_a_killed_client_is_noticed_though_nothing_is_sent_to_it(
+    daemon: Daemon, client: Client
+) -> None:
+    """Its window is full, so no message finds that nobody is there."""
+    gone = Client(daemon.socket)
+    number = endless(gone, window=10)
+    wait_for(lambda: gone.pump(0.1) or len(gone.tokens(number)) >= 10)
+    time.sleep(0.2)
+    gone.send("ack", request=number, seq=0)  # the last sign of life
+    time.sleep(0.05)
+    gone.close()
+    start = time.monotonic()
+    wait_for(lambda: running(client) == [], what="for the request to go")
+    assert time.monotonic() - start < 4
+
+
 def test_a_client_killed_while_its_prompt_is_read_frees_it(daemon: Daemon, client: Client) -> None:
     gone = Client(daemon.socket)
     long_prompt(gone, 900_000)

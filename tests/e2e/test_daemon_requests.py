@@ -69,19 +69,32 @@ def test_rows_of_logits_explain_the_greedy_choice(client: Client) -> None:
         assert max(range(len(logits)), key=lambda i: (logits[i], -i)) == chosen
 
 
+def logits_of(client: Client, number: int) -> bytes:
+    """All rows of logits of a run, as bytes."""
+    bodies = [one["body"] for one in client.replies[number] if one["type"] == "chunk"]
+    return b"".join(one["data"] for one in bodies if one["kind"] == "logits")
+
+
 def test_two_clients_at_once_get_what_they_get_alone(daemon: Daemon) -> None:
     alone = daemon.client()
     prompts = [prompt_ids(seed, 40 + 37 * seed) for seed in range(8)]
-    expected = [
-        alone.call("run", model=model(), ids=ids, raw=True, max_new=60)["ids"] for ids in prompts
-    ]
+    args = {"model": model(), "raw": True, "max_new": 60, "want_logits": True}
+    expected = []
+    for ids in prompts:
+        number = alone.send("run", ids=ids, **args)
+        done = alone.finish(number)
+        expected.append((done["ids"], logits_of(alone, number)))
     clients = [daemon.client() for _ in range(4)]
-    numbers = [
-        clients[i % 4].send("run", model=model(), ids=ids, raw=True, max_new=60)
-        for i, ids in enumerate(prompts)
-    ]
+    numbers = [clients[i % 4].send("run", ids=ids, **args) for i, ids in enumerate(prompts)]
+    before = alone.call("status")["counters"]
     for i, number in enumerate(numbers):
-        assert clients[i % 4].finish(number)["ids"] == expected[i]
+        done = clients[i % 4].finish(number)
+        logits = logits_of(clients[i % 4], number)
+        assert len(logits) == 61 * 256 * 4
+        assert (done["ids"], logits) == expected[i]
+    after = alone.call("status")["counters"]
+    # They did share steps: else this would show nothing.
+    assert after["forwards"] - before["forwards"] < 60 * len(prompts)
 
 
 def test_a_loaded_model_is_used_again(client: Client) -> None:

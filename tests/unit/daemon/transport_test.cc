@@ -302,6 +302,51 @@ TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
   EXPECT_TRUE(dealer.recv(message));
 }
 
+TEST_F(ClientTableTest, AClientWhoseConnectionEndedIsLostSoon) {
+  ClientTable table(*transport_, counters_);
+  const auto now = Clock::now();
+  const auto receive = [&](const char* text, Incoming& incoming) {
+    auto dealer = Dealer();
+    dealer.send(zmq::buffer(std::string_view(text)), zmq::send_flags::none);
+    return Receive(incoming);
+  };
+  Incoming gone;
+  ASSERT_TRUE(receive("x", gone));  // and its connection ends
+  ASSERT_GE(gone.connection, 0);
+  table.Touch(gone.peer, now, gone.connection);
+  const uint64_t key = table.Open(gone.peer, Run(1), now)->key;
+  std::vector<int> closed;
+  ASSERT_TRUE(Eventually([&] {
+    closed = transport_->TakeClosed();
+    return !closed.empty();
+  }));
+  EXPECT_EQ(closed, std::vector<int>{gone.connection});
+  table.ConnectionClosed(closed[0], now);
+  // What it had sent before is no sign of life.
+  table.Touch(gone.peer, now + 10ms, gone.connection);
+  table.CheckSilence(now + 1s);
+  EXPECT_TRUE(table.TakeLost().empty());
+  table.CheckSilence(now + 2s);
+  EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
+  EXPECT_TRUE(table.Find(key)->lost);
+  table.Finish(*table.Find(key), protocol::Error{});
+}
+
+TEST_F(ClientTableTest, AClientThatGotTheNumberOfAnEndedConnectionLivesOn) {
+  ClientTable table(*transport_, counters_);
+  const auto now = Clock::now();
+  table.Touch("other", now, 11);
+  const uint64_t waits = table.Open("other", Run(1), now)->key;
+  table.Touch("peer", now, 12);
+  const uint64_t speaks = table.Open("peer", Run(1), now)->key;
+  table.ConnectionClosed(12, now);  // the one that had the number before
+  table.Touch("peer", now + 1s, 12);
+  table.CheckSilence(now + 3s);
+  EXPECT_TRUE(table.TakeLost().empty());
+  for (const uint64_t key : {waits, speaks}) table.Finish(*table.Find(key), protocol::Error{});
+  table.TakeLost();
+}
+
 // One that takes nothing for so long is not waited for, and has to be told should it come back.
 TEST_F(ClientTableTest, AClientThatDoesNotTakeItsLastMessagesIsForgotten) {
   ClientTable table(*transport_, counters_);
