@@ -91,8 +91,7 @@ Result<RankTable> RankTable::Parse(std::string_view text, const std::string& wha
   }
   if (count != tokens.size()) {
     const auto missing = std::find(seen.begin(), seen.end(), false) - seen.begin();
-    return Corrupt(what + ": rank " + std::to_string(missing) + " is missing",
-                   "the file is incomplete: copy it again");
+    return Corrupt(what + ": rank " + std::to_string(missing) + " is missing");
   }
   return FromTokens(tokens, what);
 }
