@@ -80,6 +80,25 @@ TEST(Reply, DetailsOfAnErrorAreAMapOfNumbersAndTexts) {
   ExpectNamed(with({{"n", true}}), "`error.details.n` must be an integer");
 }
 
+TEST(Reply, BodiesAndTheirPartsAreMaps) {
+  for (const json& body : {json(), json(true), json(1), json("text"), json::array({1})}) {
+    ExpectNamed(ReplyRefusal(ReplyJson("done", body), Op::kPing), "`done` must be a map");
+    ExpectNamed(ReplyRefusal(ReplyJson("accepted", body)), "`accepted` must be a map");
+    const json routes = {{"kind", "routes"}, {"position", 0}, {"layers", json::array({body})}};
+    ExpectNamed(ReplyRefusal(ReplyJson("chunk", routes)), "`chunk.layers[0]` must be a map");
+  }
+}
+
+TEST(Reply, IdsFitTheirType) {
+  const auto with = [](json ids) {
+    const json body = {{"ids", std::move(ids)}, {"pieces", json::array()}, {"unk", 0}};
+    return ReplyRefusal(ReplyJson("done", body), Op::kTokenize);
+  };
+  EXPECT_EQ(with(json::array({2147483647, -1})), "");
+  ExpectNamed(with(json::array({1, 2147483648u})), "`done.ids[1]`");
+  ExpectNamed(with(json::array({4294967296u})), "`done.ids[0]`");
+}
+
 TEST(Reply, AnAnswerNeedsAQuestion) {
   const auto reply = DecodeReply(Pack(ReplyJson("done", {{"pid", 1}, {"uptime_ms", 2}})),
                                  [](uint64_t) { return std::optional<Op>(); });
