@@ -151,7 +151,7 @@ TEST(Request, NumbersMustBeFinite) {
     std::string changed = bytes;
     std::string value = std::string("\xCB") + std::string(pattern, 2) + std::string(6, '\0');
     changed.replace(changed.find(marker), marker.size(), value);
-    ExpectNamed(RefusalOf(changed), "`temperature`");
+    ExpectNamed(RefusalOf(changed), "`temperature` must be a finite number");
   }
 }
 
@@ -266,6 +266,7 @@ TEST(Request, ErrorsNeverCarryWhatTheRequestSaysInFull) {
   const std::string error = RunRefusal({{long_key, 1}});
   EXPECT_EQ(error.find(long_key), std::string::npos);
   EXPECT_EQ(RunRefusal({{"\n\x1b[31m", 1}}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(RunRefusal({{"a\x7f", 1}}).find('\x7f'), std::string::npos);
   EXPECT_EQ(RunRefusal({{"\n\x1b[31m", "\xff"}}).find('\x1b'), std::string::npos);
 }
 

@@ -69,6 +69,7 @@ TEST_F(SocketPath, LongPathsNameTheLimit) {
   ASSERT_FALSE(paths);
   EXPECT_NE(paths.error().message.find("107"), std::string::npos) << paths.error().message;
   EXPECT_FALSE(PathsOfSocket("/folder/"));
+  EXPECT_FALSE(PathsOfSocket(std::string_view("/a\0b", 4))) << "would name another file";
 }
 
 TEST_F(SocketPath, TheFolderIsMadePrivate) {
@@ -100,7 +101,8 @@ TEST_F(SocketPath, LinksFilesAndStrangersAreRefused) {
   const std::string link = root_ + "/link";
   ASSERT_EQ(::symlink(real.c_str(), link.c_str()), 0);
   EXPECT_NE(CheckSocketDirectory(link).error().message.find("symbolic link"), std::string::npos);
-  EXPECT_EQ(CheckSocketDirectory("/dev/null").error().code, ErrorCode::kPermissionDenied);
+  EXPECT_NE(CheckSocketDirectory("/dev/null").error().message.find("is not a folder"),
+            std::string::npos);
   EXPECT_EQ(CheckSocketDirectory(root_ + "/none").error().code, ErrorCode::kNotFound);
   if (::geteuid() == 0) {
     ASSERT_EQ(::chown(real.c_str(), 65534, 65534), 0);
