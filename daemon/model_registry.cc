@@ -20,7 +20,7 @@ Result<LoadedModel> LoadAndReserve(const LoadFunction& load, const ModelRef& ref
     if (loaded.error().code == ErrorCode::kOutOfMemory) loaded.error().hint = kMoreMemory;
     return loaded;
   }
-  const uint64_t bytes = loaded->model->info().resident_bytes;
+  const uint64_t bytes = loaded->model->resident_bytes();
   auto memory = ledger.Reserve(MemoryUse::kModels, bytes);
   if (!memory) {
     return Fail(ErrorCode::kOutOfMemory,
@@ -156,7 +156,7 @@ ModelRegistry::Outcome ModelRegistry::OnFinished(LoadFinished finished) {
   entry->last_used = Clock::now();
   counters_.Add(Counter::kModelsLoaded);
   spdlog::info("loaded {} ({} MiB resident)", entry->ref.path,
-               entry->loaded->model->info().resident_bytes >> 20);
+               entry->loaded->model->resident_bytes() >> 20);
   for (const auto& warning : entry->loaded->warnings) spdlog::warn("{}", warning);
   if (entry->users.empty() && entry->superseded) {
     Drop(entry->id);

@@ -53,7 +53,7 @@ protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_po
     const ModelInfo& info = entry.loaded->model->info();
     status.architecture = info.architecture;
     status.fingerprint = info.fingerprint;
-    status.memory_bytes = info.resident_bytes;
+    status.memory_bytes = entry.loaded->model->resident_bytes();
     if (entry.users.empty()) {
       status.idle_ms = static_cast<uint64_t>(MillisecondsSince(entry.last_used, now));
     }

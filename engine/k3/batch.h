@@ -11,12 +11,14 @@
 
 #include "engine/base/result.h"
 #include "engine/k3/sequence.h"
+#include "engine/kernels/matmul.h"
 #include "engine/model/executor.h"
 #include "engine/model/model.h"
 
 namespace mk::k3 {
 
 struct BatchItem {
+  size_t index = 0;  // of the item in the call of Forward
   K3Sequence* sequence = nullptr;
   size_t first_row = 0;
   size_t tokens = 0;
@@ -29,6 +31,48 @@ struct Batch {
   std::span<const BatchItem> items;
   size_t rows = 0;
   ForwardObserver* observer = nullptr;
+  Precision precision = Precision::kExact;  // of all items
+};
+
+// Rows that products read: floats, and in q8 the same as bytes. Whoever writes the floats of a row
+// calls Seal for it before a product reads them.
+struct Activations {
+  // Scratch for `batch.rows` rows of `width`.
+  static Activations New(const Batch& batch, size_t width) {
+    const std::span<float> values = batch.scratch.Allocate<float>(batch.rows * width);
+    return Of(batch, values.data(), width, width, batch.rows);
+  }
+  // The bytes of `rows` rows of floats that lie elsewhere, `ld` apart.
+  static Activations Of(const Batch& batch, float* values, size_t width, size_t ld, size_t rows) {
+    Activations a{values, width, ld, {}};
+    if (batch.precision != Precision::kQ8) return a;
+    const size_t groups = Q8Groups(width);
+    a.q8 = {batch.scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
+            batch.scratch.Allocate<float>(rows * groups).data(),
+            batch.scratch.Allocate<int32_t>(rows * groups).data(), groups, groups};
+    return a;
+  }
+
+  float* row(size_t i) const { return values + i * ld; }
+  // Rows [begin, end) are written.
+  void Seal(size_t begin, size_t end) const {
+    if (q8.values != nullptr) QuantizeRows(values, ld, width, begin, end, q8);
+  }
+  // The product of the first `n` rows with w.
+  MatMulJob Times(const PackedMatrix& w, float* y, size_t ldy, size_t n) const {
+    return {w, values, ld, y, ldy, n, q8};
+  }
+  Activations From(size_t row) const {
+    Activations rest = *this;
+    rest.values += row * ld;
+    if (q8.values != nullptr) rest.q8 = q8.From(row);
+    return rest;
+  }
+
+  float* values = nullptr;
+  size_t width = 0;
+  size_t ld = 0;
+  Q8Rows q8;
 };
 
 // Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there are

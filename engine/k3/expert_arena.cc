@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/format/mxfp4.h"
+#include "engine/kernels/nibble_panels.h"
 
 namespace mk::k3 {
 namespace {
@@ -51,25 +52,30 @@ Status CheckExpert(const MkimFile& file, const K3Shape& shape, const TensorEntry
       "has type " + std::string(DTypeName(entry.dtype)) + ", which no expert kernel reads"));
 }
 
-// Appends the blob to the last run if it follows it closely, else starts a run. Returns the
-// blob's offset in the arena.
-size_t Append(const TensorEntry& entry, ExpertArena& arena) {
+// Bytes of a prepared matrix.
+size_t PreparedBytes(const TensorEntry& entry) {
+  if (entry.dtype == DType::kMxfp4 || entry.dtype == DType::kMxfp4Sq) {
+    return NibbleMatrixBytes(entry.shape[0], entry.shape[1]);
+  }
+  return static_cast<size_t>(entry.size);
+}
+
+// Appends the blob to the last run if it follows it closely, else starts a run.
+void Append(const TensorEntry& entry, size_t index, ExpertArena& arena) {
+  const auto size = static_cast<size_t>(entry.size);
+  arena.blobs.push_back({&entry, index, arena.bytes});
+  arena.bytes += (PreparedBytes(entry) + kAlignment - 1) / kAlignment * kAlignment;
   if (!arena.runs.empty()) {
     ExpertRun& run = arena.runs.back();
     const uint64_t end = run.file_offset + run.bytes;
     if (entry.offset >= end && entry.offset - end < kAlignment &&
-        run.bytes + entry.size <= kMaxRunBytes) {
-      const size_t offset = run.arena_offset + static_cast<size_t>(entry.offset - run.file_offset);
-      run.bytes = static_cast<size_t>(entry.offset + entry.size - run.file_offset);
-      arena.bytes = run.arena_offset + run.bytes;
-      return offset;
+        run.bytes + size <= kMaxRunBytes) {
+      run.bytes = static_cast<size_t>(entry.offset - run.file_offset) + size;
+      ++run.blobs;
+      return;
     }
   }
-  const size_t start = (arena.bytes + kAlignment - 1) / kAlignment * kAlignment +
-                       static_cast<size_t>(entry.offset % kAlignment);
-  arena.runs.push_back({entry.offset, start, static_cast<size_t>(entry.size)});
-  arena.bytes = start + static_cast<size_t>(entry.size);
-  return start;
+  arena.runs.push_back({entry.offset, size, arena.blobs.size() - 1, 1});
 }
 
 }  // namespace
@@ -96,43 +102,45 @@ Result<ExpertArena> PlanExpertArena(const MkimFile& file, const K3Shape& shape, 
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.first->offset < b.first->offset; });
   ExpertArena arena;
-  arena.offsets.resize(entries.size());
-  for (const auto& [entry, index] : entries) arena.offsets[index] = Append(*entry, arena);
+  arena.blobs.reserve(entries.size());
+  for (const auto& [entry, index] : entries) Append(*entry, index, arena);
   return arena;
 }
 
-Result<ExpertMatrix> ViewExpert(const MkimFile& file, const TensorEntry& entry,
-                                const std::byte* blob, const float* codebook) {
+Result<ExpertMatrix> PrepareExpert(const MkimFile& file, const TensorEntry& entry,
+                                   const std::byte* raw, std::byte* destination,
+                                   const float* codebook) {
   ExpertMatrix matrix;
   matrix.rows = entry.shape[0];
   matrix.cols = entry.shape[1];
-  matrix.packed = reinterpret_cast<const uint8_t*>(blob);
-  if (entry.dtype == DType::kF32) {
-    matrix.kind = ExpertKind::kF32;
-    matrix.packed = nullptr;
-    matrix.values = reinterpret_cast<const float*>(blob);
-    return matrix;
-  }
-  if (entry.dtype == DType::kVq1) {
-    matrix.kind = ExpertKind::kVq1;
-    matrix.codebook = codebook;
-    return matrix;
-  }
-  const size_t scales = matrix.rows * (matrix.cols / kMxfp4Group);
-  matrix.scales = matrix.packed + matrix.rows * matrix.cols / 2;
-  if (entry.dtype == DType::kMxfp4) {
-    matrix.kind = ExpertKind::kMxfp4;
-    if (std::memchr(matrix.scales, kInvalidE8m0, scales) != nullptr) {
-      return Fail(ExpertError(ErrorCode::kCorrupt, file, entry, "has a scale byte of 255"));
+  matrix.packed = reinterpret_cast<const uint8_t*>(destination);
+  if (entry.dtype == DType::kF32 || entry.dtype == DType::kVq1) {
+    std::memcpy(destination, raw, static_cast<size_t>(entry.size));
+    if (entry.dtype == DType::kVq1) {
+      matrix.kind = ExpertKind::kVq1;
+      matrix.codebook = codebook;
+    } else {
+      matrix.kind = ExpertKind::kF32;
+      matrix.packed = nullptr;
+      matrix.values = reinterpret_cast<const float*>(destination);
     }
     return matrix;
   }
-  matrix.kind = ExpertKind::kMxfp4Sq;
-  std::memcpy(&matrix.smax, matrix.scales + scales, sizeof(matrix.smax));
-  if (!std::isfinite(matrix.smax) || matrix.smax < 0) {
-    return Fail(ExpertError(ErrorCode::kCorrupt, file, entry,
-                            "has a largest scale that is negative or not finite"));
+  const auto* nibbles = reinterpret_cast<const uint8_t*>(raw);
+  const uint8_t* scales = nibbles + matrix.rows * matrix.cols / 2;
+  const size_t count = matrix.rows * (matrix.cols / kMxfp4Group);
+  matrix.kind = entry.dtype == DType::kMxfp4 ? ExpertKind::kMxfp4 : ExpertKind::kMxfp4Sq;
+  if (matrix.kind == ExpertKind::kMxfp4Sq) {
+    std::memcpy(&matrix.smax, scales + count, sizeof(matrix.smax));
+    if (!std::isfinite(matrix.smax) || matrix.smax < 0) {
+      return Fail(ExpertError(ErrorCode::kCorrupt, file, entry,
+                              "has a largest scale that is negative or not finite"));
+    }
+  } else if (std::memchr(scales, kInvalidE8m0, count) != nullptr) {
+    return Fail(ExpertError(ErrorCode::kCorrupt, file, entry, "has a scale byte of 255"));
   }
+  PackNibblePanels(matrix.rows, matrix.cols, nibbles, scales,
+                   {reinterpret_cast<uint8_t*>(destination), PreparedBytes(entry)});
   return matrix;
 }
 

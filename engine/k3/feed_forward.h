@@ -24,20 +24,21 @@ namespace mk::k3 {
 
 struct DenseScratch {
   DenseScratch(const K3Shape& shape, const Batch& batch);
-  float* input;  // [rows][2 D_f]
-  float* inner;  // [rows][D_f]
+  float* input;       // [rows][2 D_f]
+  Activations inner;  // [rows][D_f]
 };
 
 // x [rows][d], normalised, to y [rows][d].
 Status DenseForward(const K3Shape& shape, const DenseWeights& weights, const Batch& batch,
-                    const DenseScratch& scratch, const float* x, float* y);
+                    const DenseScratch& scratch, const Activations& x, float* y);
 
 struct MoeScratch {
   MoeScratch(const K3Shape& shape, const Batch& batch);
   float* input;              // [rows][moe_input_rows]
-  float* shared_inner;       // [rows][s]
+  Activations routed;        // [rows][m]: h, a part of input
+  Activations shared_inner;  // [rows][s]
   float* shared;             // [rows][d]
-  float* mixed;              // [rows][m]: weighted sum of the experts
+  Activations mixed;         // [rows][m]: weighted sum of the experts
   std::span<int32_t> picks;  // [rows][k], best first
   std::span<float> weights;  // [rows][k]
   // One slot per (row, pick), slots of one expert next to each other.
@@ -46,14 +47,14 @@ struct MoeScratch {
   std::span<uint32_t> active;        // [E]: experts with slots, ascending
   std::span<ExpertWeights> experts;  // [E]: of the active ones
   std::span<ExpertJob> jobs;         // [2 E]
-  float* latent;                     // [rows k][m]: inputs by slot
-  float* gate;                       // [rows k][i], then the activation
+  Activations latent;                // [rows k][m]: inputs by slot
+  Activations gate;                  // [rows k][i], then the activation
   float* up;                         // [rows k][i]
   float* output;                     // [rows k][m]
 };
 
 // As DenseForward. kNumeric for router logits that are not finite; errors of the store.
 Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
-                  const Batch& batch, const MoeScratch& scratch, const float* x, float* y);
+                  const Batch& batch, const MoeScratch& scratch, const Activations& x, float* y);
 
 }  // namespace mk::k3

@@ -32,10 +32,11 @@ size_t RowsWanted(const ForwardItem& item) {
 
 }  // namespace
 
-ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, ExpertStore& experts,
-                         const Batch& batch)
+ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, const float* embedding,
+                         ExpertStore& experts, const Batch& batch)
     : shape_(shape),
       weights_(weights),
+      embedding_(embedding),
       experts_(experts),
       batch_(batch),
       residual_(shape, batch),
@@ -43,13 +44,13 @@ ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, ExpertS
       mla_(shape, batch),
       dense_(shape, batch),
       moe_(shape, batch),
-      normed_(batch.scratch.Allocate<float>(batch.rows * shape.hidden).data()) {}
+      normed_(Activations::New(batch, shape.hidden)) {}
 
 void ForwardPass::Embed(std::span<const ForwardItem> items) {
   float* out = residual_.partial();
   for (const ForwardItem& item : items) {
     for (const int32_t token : item.tokens) {
-      const float* row = weights_.embedding + static_cast<size_t>(token) * shape_.hidden;
+      const float* row = embedding_ + static_cast<size_t>(token) * shape_.hidden;
       out = std::copy_n(row, shape_.hidden, out);
     }
   }
@@ -57,9 +58,8 @@ void ForwardPass::Embed(std::span<const ForwardItem> items) {
 
 void ForwardPass::Report(Hook hook, size_t layer, const float* rows) const {
   if (batch_.observer == nullptr) return;
-  for (size_t i = 0; i < batch_.items.size(); ++i) {
-    const BatchItem& item = batch_.items[i];
-    (batch_.observer->*hook)(i, item.position, layer,
+  for (const BatchItem& item : batch_.items) {
+    (batch_.observer->*hook)(item.index, item.position, layer,
                              {rows + item.first_row * shape_.hidden, item.tokens * shape_.hidden});
   }
 }
@@ -139,8 +139,7 @@ Status ForwardPass::WriteLogits(std::span<ForwardItem> items) {
   float* const buffer = one_span ? targets[0] : batch_.scratch.Allocate<float>(step * vocab).data();
   for (size_t first = 0; first < count; first += step) {
     const size_t n = std::min(step, count - first);
-    const MatMulJob head{
-        weights_.head, normed_ + first * shape_.hidden, shape_.hidden, buffer, vocab, n};
+    const MatMulJob head = normed_.From(first).Times(weights_.head, buffer, vocab, n);
     if (Status done = ParallelMatMul(batch_.pool, {&head, 1}); !done) return done;
     for (size_t r = 0; r < n; ++r) {
       const std::span<const float> row(buffer + r * vocab, vocab);

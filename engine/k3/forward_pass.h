@@ -19,9 +19,10 @@ namespace mk::k3 {
 
 class ForwardPass {
  public:
-  // Takes its scratch from the batch's arena, which throws std::bad_alloc when memory runs out.
-  ForwardPass(const K3Shape& shape, const K3Weights& weights, ExpertStore& experts,
-              const Batch& batch);
+  // `embedding`: [V][d]. Takes its scratch from the batch's arena, which throws std::bad_alloc when
+  // memory runs out.
+  ForwardPass(const K3Shape& shape, const K3Weights& weights, const float* embedding,
+              ExpertStore& experts, const Batch& batch);
 
   // Embeds the items' tokens and runs every layer. kNumeric with the layer, errors of the store.
   Status RunLayers(std::span<const ForwardItem> items);
@@ -38,6 +39,7 @@ class ForwardPass {
 
   const K3Shape& shape_;
   const K3Weights& weights_;
+  const float* const embedding_;
   ExpertStore& experts_;
   const Batch& batch_;
   Residual residual_;
@@ -45,7 +47,7 @@ class ForwardPass {
   MlaScratch mla_;
   DenseScratch dense_;
   MoeScratch moe_;
-  float* normed_;  // [rows][d]: input of a part
+  Activations normed_;  // [rows][d]: input of a part
 };
 
 }  // namespace mk::k3

@@ -83,17 +83,12 @@ Status OutOfScratch() {
 
 }  // namespace
 
-K3Model::K3Model(ModelInfo info, std::shared_ptr<const K3Shape> shape, K3Weights weights,
-                 std::unique_ptr<ExpertStore> experts)
-    : info_(std::move(info)),
-      shape_(std::move(shape)),
-      weights_(std::move(weights)),
-      experts_(std::move(experts)) {}
-
 Result<std::unique_ptr<Sequence>> K3Model::NewSequence(const SequenceOptions& options) const {
-  if (options.precision != Precision::kExact) {
-    return Fail(ErrorCode::kInvalidArgument, "this model serves the precision \"exact\" only",
-                "leave the precision out");
+  if (!prepared(options.precision)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "this model is not loaded in the precision " +
+                    std::string(PrecisionName(options.precision)),
+                "prepare the precision before a sequence of it is made");
   }
   if (options.max_tokens == 0) {
     return Fail(ErrorCode::kInvalidArgument, "a sequence of at most 0 tokens cannot hold anything",
@@ -108,31 +103,62 @@ Result<std::unique_ptr<Sequence>> K3Model::NewSequence(const SequenceOptions& op
   }
 }
 
+Status K3Model::ForwardGroup(Executor& executor, Precision precision, std::span<ForwardItem> items,
+                             std::span<const size_t> indices, ForwardObserver* observer) const {
+  ScratchArena& scratch = executor.scratch();
+  const std::span<BatchItem> batch_items = scratch.Allocate<BatchItem>(items.size());
+  size_t rows = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    auto* sequence = static_cast<K3Sequence*>(items[i].sequence);
+    batch_items[i] = {indices[i], sequence, rows, items[i].tokens.size(), sequence->length()};
+    rows += items[i].tokens.size();
+  }
+  const Batch batch{executor.pool(), scratch, batch_items, rows, observer, precision};
+  ForwardPass pass(*shape_, *Weights(precision), tables_.embedding, *experts_, batch);
+  if (Status run = pass.RunLayers(items); !run) return run;
+  if (Status run = pass.WriteLogits(items); !run) return run;
+  for (const BatchItem& item : batch_items) item.sequence->Advance(item.tokens);
+  return {};
+}
+
+// One pass for every precision among the items.
+Status K3Model::ForwardAll(Executor& executor, std::span<ForwardItem> items,
+                           ForwardObserver* observer) const {
+  ScratchArena& scratch = executor.scratch();
+  const std::span<ForwardItem> group = scratch.Allocate<ForwardItem>(items.size());
+  const std::span<size_t> indices = scratch.Allocate<size_t>(items.size());
+  for (size_t p = 0; p < kPrecisions; ++p) {
+    const auto precision = static_cast<Precision>(p);
+    size_t count = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const auto* sequence = static_cast<const K3Sequence*>(items[i].sequence);
+      if (sequence->options().precision != precision) continue;
+      group[count] = items[i];
+      indices[count++] = i;
+    }
+    if (count == 0) continue;
+    Status done =
+        ForwardGroup(executor, precision, group.first(count), indices.first(count), observer);
+    if (!done) return done;
+  }
+  return {};
+}
+
 Status K3Model::Forward(Executor& executor, std::span<ForwardItem> items,
                         ForwardObserver* observer) const {
   if (items.empty()) return {};
   if (Status good = CheckItems(items, this, shape_->vocab); !good) return good;
   const FlushDenormals flush;
-  ScratchArena& scratch = executor.scratch();
-  scratch.Reset();
+  executor.scratch().Reset();
   bool started = false;
   Status done = [&]() -> Status {
     try {
-      const std::span<BatchItem> batch_items = scratch.Allocate<BatchItem>(items.size());
-      size_t rows = 0;
-      for (size_t i = 0; i < items.size(); ++i) {
-        auto* sequence = static_cast<K3Sequence*>(items[i].sequence);
-        if (Status room = sequence->Reserve(items[i].tokens.size()); !room) return room;
-        batch_items[i] = {sequence, rows, items[i].tokens.size(), sequence->length()};
-        rows += items[i].tokens.size();
+      for (const ForwardItem& item : items) {
+        auto* sequence = static_cast<K3Sequence*>(item.sequence);
+        if (Status room = sequence->Reserve(item.tokens.size()); !room) return room;
       }
-      const Batch batch{executor.pool(), scratch, batch_items, rows, observer};
-      ForwardPass pass(*shape_, weights_, *experts_, batch);
       started = true;
-      if (Status run = pass.RunLayers(items); !run) return run;
-      if (Status run = pass.WriteLogits(items); !run) return run;
-      for (const BatchItem& item : batch_items) item.sequence->Advance(item.tokens);
-      return {};
+      return ForwardAll(executor, items, observer);
     } catch (const std::bad_alloc&) {
       return OutOfScratch();
     }

@@ -1,8 +1,11 @@
-// K3Model: a loaded Kimi K3, behind the interface of engine/model/model.h.
+// K3Model: a loaded Kimi K3 model.
 
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "engine/base/result.h"
@@ -16,22 +19,45 @@ namespace mk::k3 {
 
 class K3Model final : public Model {
  public:
-  K3Model(ModelInfo info, std::shared_ptr<const K3Shape> shape, K3Weights weights,
-          std::unique_ptr<ExpertStore> experts);
+  // Reads tables, experts and the spine of options.precision.
+  static Result<std::shared_ptr<const Model>> Load(std::shared_ptr<const MkimFile> file,
+                                                   const LoadOptions& options);
 
   const ModelInfo& info() const override { return info_; }
+  uint64_t resident_bytes() const override { return resident_bytes_.load(); }
+  bool prepared(Precision precision) const override { return Weights(precision) != nullptr; }
+  Status Prepare(Precision precision, const LoadOptions& options) const override;
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override;
   Status Forward(Executor& executor, std::span<ForwardItem> items,
                  ForwardObserver* observer) const override;
 
  private:
+  K3Model(std::shared_ptr<const MkimFile> file, ModelInfo info);
+
+  const K3Weights* Weights(Precision precision) const {
+    return weights_[static_cast<size_t>(precision)].load(std::memory_order_acquire);
+  }
+  // The items of one precision.
+  Status ForwardGroup(Executor& executor, Precision precision, std::span<ForwardItem> items,
+                      std::span<const size_t> indices, ForwardObserver* observer) const;
+  Status ForwardAll(Executor& executor, std::span<ForwardItem> items,
+                    ForwardObserver* observer) const;
+
+  std::shared_ptr<const MkimFile> file_;
   ModelInfo info_;
   std::shared_ptr<const K3Shape> shape_;
-  K3Weights weights_;
+  K3Tables tables_;
   std::unique_ptr<ExpertStore> experts_;
+
+  // Spines by precision: added under the mutex, then read without it.
+  mutable std::mutex prepare_mutex_;
+  mutable std::array<std::unique_ptr<const K3Weights>, kPrecisions> owned_weights_;
+  mutable std::array<std::atomic<const K3Weights*>, kPrecisions> weights_{};
+  mutable std::atomic<uint64_t> resident_bytes_ = 0;
 };
 
-// Loads a K3 model into memory: spine packed, experts as they are in the file. Errors as LoadModel.
-Result<std::shared_ptr<const Model>> LoadK3(const MkimFile& file, const LoadOptions& options);
+// Errors as LoadModel.
+Result<std::shared_ptr<const Model>> LoadK3(std::shared_ptr<const MkimFile> file,
+                                            const LoadOptions& options);
 
 }  // namespace mk::k3

@@ -34,7 +34,7 @@ struct Head {
     return {scratch.decay + (item.first_row + token) * shape.kda_width + channel(), shape.kda_dim};
   }
   std::span<float> output(size_t token) const {
-    return {scratch.output + (item.first_row + token) * shape.kda_width + channel(), shape.kda_dim};
+    return {scratch.output.row(item.first_row + token) + channel(), shape.kda_dim};
   }
 };
 
@@ -96,6 +96,11 @@ void RunHead(const Head& h, std::span<const float> beta, std::span<float> chunk_
   }
 }
 
+// Groups of bytes do not cross heads, so that each head makes its own.
+bool HeadSeals(const K3Shape& shape) {
+  return shape.kda_dim % kQ8Group == 0;
+}
+
 // Norm, then output gate.
 void FinishHead(const Head& h) {
   const size_t gate_column = 3 * h.shape.kda_width + h.channel();
@@ -104,6 +109,11 @@ void FinishHead(const Head& h) {
     RmsNorm(o, h.weights.norm, h.shape.epsilon, o);
     SigmoidGate({h.input(t) + gate_column, h.shape.kda_dim}, o, o);
   }
+  const Activations& all = h.scratch.output;
+  if (all.q8.values == nullptr || !HeadSeals(h.shape)) return;
+  const Q8Rows own =
+      all.q8.From(h.item.first_row).Columns(h.channel() / kQ8Group, h.shape.kda_dim / kQ8Group);
+  QuantizeRows(h.output(0).data(), all.ld, h.shape.kda_dim, 0, h.item.tokens, own);
 }
 
 }  // namespace
@@ -113,16 +123,16 @@ KdaScratch::KdaScratch(const K3Shape& shape, const Batch& batch) {
   input = batch.scratch.Allocate<float>(batch.rows * shape.kda_input_rows()).data();
   decay = batch.scratch.Allocate<float>(batch.rows * p).data();
   conv = batch.scratch.Allocate<float>(batch.rows * 3 * p).data();
-  output = batch.scratch.Allocate<float>(batch.rows * p).data();
+  output = Activations::New(batch, p);
   worker_floats = (DeltaRuleScratch(shape.kda_dim) + batch.rows + 15) / 16 * 16;
   worker = batch.scratch.Allocate<float>(batch.pool.size() * worker_floats);
 }
 
 Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index, const Batch& batch,
-                  const KdaScratch& scratch, const float* x, float* y) {
+                  const KdaScratch& scratch, const Activations& x, float* y) {
   const size_t p = shape.kda_width;
   const size_t ld = shape.kda_input_rows();
-  const MatMulJob input{weights.input, x, shape.hidden, scratch.input, ld, batch.rows};
+  const MatMulJob input = x.Times(weights.input, scratch.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   const MatMulJob decay{weights.decay, scratch.input + 4 * p, ld, scratch.decay, p, batch.rows};
   if (Status done = ParallelMatMul(batch.pool, {&decay, 1}); !done) return done;
@@ -140,7 +150,12 @@ Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index,
   });
   if (!done) return done;
 
-  const MatMulJob output{weights.output, scratch.output, p, y, shape.hidden, batch.rows};
+  if (!HeadSeals(shape)) {
+    Status sealed = ForRows(batch.pool, batch.rows,
+                            [&](size_t begin, size_t end) { scratch.output.Seal(begin, end); });
+    if (!sealed) return sealed;
+  }
+  const MatMulJob output = scratch.output.Times(weights.output, y, shape.hidden, batch.rows);
   return ParallelMatMul(batch.pool, {&output, 1});
 }
 

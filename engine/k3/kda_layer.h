@@ -17,7 +17,7 @@ struct KdaScratch {
   float* input;             // [rows][kda_input_rows]
   float* decay;             // [rows][P]
   float* conv;              // [rows][3P]: q, k, v after convolution
-  float* output;            // [rows][P]
+  Activations output;       // [rows][P]
   std::span<float> worker;  // [workers][worker_floats]
   size_t worker_floats;
 };
@@ -25,6 +25,6 @@ struct KdaScratch {
 // x [rows][d], normalised; writes the attention output to y [rows][d] and updates the state of
 // every sequence. `index` counts KDA layers.
 Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index, const Batch& batch,
-                  const KdaScratch& scratch, const float* x, float* y);
+                  const KdaScratch& scratch, const Activations& x, float* y);
 
 }  // namespace mk::k3

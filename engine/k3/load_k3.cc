@@ -35,7 +35,13 @@ Status CheckLimit(const MkimFile& file, uint64_t bytes, uint64_t limit) {
               "raise the memory limit or unload another model");
 }
 
-Result<ModelInfo> Describe(const MkimFile& file, const K3Shape& shape, uint64_t resident_bytes) {
+Error NoMemory(const MkimFile& file) {
+  return {ErrorCode::kOutOfMemory, file.path() + ": no memory to load the model",
+          "end other programs or unload another model"};
+}
+
+Result<ModelInfo> Describe(const MkimFile& file) {
+  const K3Shape shape(file.config());
   ModelInfo info;
   info.architecture = std::string(ArchitectureName(file.config().arch));
   info.path = file.path();
@@ -49,7 +55,6 @@ Result<ModelInfo> Describe(const MkimFile& file, const K3Shape& shape, uint64_t 
   info.top_k = shape.moe_layers > 0 ? shape.top_k : 0;
   info.parameters = file.CountParameters();
   info.file_bytes = file.identity().size;
-  info.resident_bytes = resident_bytes;
   info.state_bytes = shape.kda_layers * shape.kda_state_floats() * sizeof(float);
   info.bytes_per_token = shape.mla_layers * shape.latent_row() * sizeof(float);
   info.bos = file.config().specials.bos;
@@ -57,50 +62,114 @@ Result<ModelInfo> Describe(const MkimFile& file, const K3Shape& shape, uint64_t 
   return info;
 }
 
-Result<std::shared_ptr<const Model>> Load(const MkimFile& file, const LoadOptions& options) {
-  if (Status good = CheckSupported(file); !good) return Fail(good.error());
-  auto shape = std::make_shared<const K3Shape>(file.config());
-  Result<SpineLayout> counted = LayOutSpine(file, *shape, nullptr);
-  if (!counted) return Fail(counted.error());
-  Result<uint64_t> expert_bytes = ResidentExperts::Measure(file, *shape);
-  if (!expert_bytes) return Fail(expert_bytes.error());
-  const uint64_t spine_bytes = uint64_t{counted->floats} * sizeof(float);
-  const uint64_t total = spine_bytes + *expert_bytes;
-  if (Status fits = CheckLimit(file, total, options.memory_limit); !fits) {
-    return Fail(fits.error());
-  }
-
-  Result<PageBuffer> memory = PageBuffer::Allocate(spine_bytes);
+Result<K3Tables> ReadTables(const MkimFile& file, const K3Shape& shape, size_t bytes,
+                            ThreadPool& pool, LoadProgress& progress) {
+  Result<PageBuffer> memory = PageBuffer::Allocate(bytes);
   if (!memory) return Fail(memory.error());
-  Result<SpineLayout> spine = LayOutSpine(file, *shape, memory->floats().data());
-  if (!spine) return Fail(spine.error());
-  spine->weights.memory = std::move(*memory);
-  Result<std::unique_ptr<ThreadPool>> pool =
-      ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
-  if (!pool) return Fail(pool.error());
-  LoadProgress progress(options.progress, total, file.path());
-  if (Status read = ReadSpine(file, *shape, spine->pieces, **pool, progress); !read) {
+  Result<TableLayout> layout = LayOutTables(file, shape, memory->data());
+  if (!layout) return Fail(layout.error());
+  layout->tables.memory = std::move(*memory);
+  if (Status read = ReadSpine(file, shape, layout->pieces, pool, progress); !read) {
     return Fail(read.error());
   }
-  Result<std::unique_ptr<ResidentExperts>> experts =
-      ResidentExperts::Load(file, *shape, spine->weights.codebook.data(), **pool, progress);
-  if (!experts) return Fail(experts.error());
-  if (Status same = file.Unchanged(); !same) return Fail(same.error());
-  Result<ModelInfo> info = Describe(file, *shape, spine_bytes + (*experts)->resident_bytes());
-  if (!info) return Fail(info.error());
-  if (Status done = progress.Finish(); !done) return Fail(done.error());
-  return std::make_shared<const K3Model>(std::move(*info), std::move(shape),
-                                         std::move(spine->weights), std::move(*experts));
+  return std::move(layout->tables);
+}
+
+Result<std::unique_ptr<const K3Weights>> ReadWeights(const MkimFile& file, const K3Shape& shape,
+                                                     Precision precision, size_t bytes,
+                                                     ThreadPool& pool, LoadProgress& progress) {
+  Result<PageBuffer> memory = PageBuffer::Allocate(bytes);
+  if (!memory) return Fail(memory.error());
+  Result<SpineLayout> layout = LayOutSpine(file, shape, precision, memory->data());
+  if (!layout) return Fail(layout.error());
+  layout->weights.memory = std::move(*memory);
+  if (Status read = ReadSpine(file, shape, layout->pieces, pool, progress); !read) {
+    return Fail(read.error());
+  }
+  return std::make_unique<const K3Weights>(std::move(layout->weights));
 }
 
 }  // namespace
 
-Result<std::shared_ptr<const Model>> LoadK3(const MkimFile& file, const LoadOptions& options) {
+K3Model::K3Model(std::shared_ptr<const MkimFile> file, ModelInfo info)
+    : file_(std::move(file)),
+      info_(std::move(info)),
+      shape_(std::make_shared<const K3Shape>(file_->config())) {}
+
+Result<std::shared_ptr<const Model>> K3Model::Load(std::shared_ptr<const MkimFile> mkim,
+                                                   const LoadOptions& options) {
+  const MkimFile& file = *mkim;
+  if (Status good = CheckSupported(file); !good) return Fail(good.error());
+  Result<ModelInfo> info = Describe(file);
+  if (!info) return Fail(info.error());
+  std::shared_ptr<K3Model> model(new K3Model(std::move(mkim), std::move(*info)));
+  const K3Shape& shape = *model->shape_;
+  Result<TableLayout> tables = LayOutTables(file, shape, nullptr);
+  if (!tables) return Fail(tables.error());
+  Result<SpineLayout> spine = LayOutSpine(file, shape, options.precision, nullptr);
+  if (!spine) return Fail(spine.error());
+  Result<uint64_t> expert_bytes = ResidentExperts::Measure(file, shape);
+  if (!expert_bytes) return Fail(expert_bytes.error());
+  const uint64_t total = tables->bytes + spine->bytes + *expert_bytes;
+  if (Status fits = CheckLimit(file, total, options.memory_limit); !fits) {
+    return Fail(fits.error());
+  }
+
+  Result<std::unique_ptr<ThreadPool>> pool =
+      ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
+  if (!pool) return Fail(pool.error());
+  LoadProgress progress(options.progress, file.identity().size, file.path());
+  Result<K3Tables> read_tables = ReadTables(file, shape, tables->bytes, **pool, progress);
+  if (!read_tables) return Fail(read_tables.error());
+  model->tables_ = std::move(*read_tables);
+  Result<std::unique_ptr<const K3Weights>> weights =
+      ReadWeights(file, shape, options.precision, spine->bytes, **pool, progress);
+  if (!weights) return Fail(weights.error());
+  Result<std::unique_ptr<ResidentExperts>> experts =
+      ResidentExperts::Load(file, shape, model->tables_.codebook.data(), **pool, progress);
+  if (!experts) return Fail(experts.error());
+  if (Status same = file.Unchanged(); !same) return Fail(same.error());
+  if (Status done = progress.Finish(); !done) return Fail(done.error());
+  model->resident_bytes_ = tables->bytes + spine->bytes + (*experts)->resident_bytes();
+  model->experts_ = std::move(*experts);
+  const auto slot = static_cast<size_t>(options.precision);
+  model->owned_weights_[slot] = std::move(*weights);
+  model->weights_[slot].store(model->owned_weights_[slot].get(), std::memory_order_release);
+  return model;
+}
+
+Status K3Model::Prepare(Precision precision, const LoadOptions& options) const {
+  const std::lock_guard lock(prepare_mutex_);
+  if (prepared(precision)) return {};
+  const auto slot = static_cast<size_t>(precision);
   try {
-    return Load(file, options);
+    Result<SpineLayout> spine = LayOutSpine(*file_, *shape_, precision, nullptr);
+    if (!spine) return Fail(spine.error());
+    if (Status fits = CheckLimit(*file_, spine->bytes, options.memory_limit); !fits) return fits;
+    Result<std::unique_ptr<ThreadPool>> pool =
+        ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
+    if (!pool) return Fail(pool.error());
+    LoadProgress progress(options.progress, spine->bytes, file_->path());
+    Result<std::unique_ptr<const K3Weights>> weights =
+        ReadWeights(*file_, *shape_, precision, spine->bytes, **pool, progress);
+    if (!weights) return Fail(weights.error());
+    if (Status same = file_->Unchanged(); !same) return same;
+    if (Status done = progress.Finish(); !done) return done;
+    owned_weights_[slot] = std::move(*weights);
+    resident_bytes_ += spine->bytes;
   } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory, file.path() + ": no memory to load the model",
-                "end other programs or unload another model");
+    return Fail(NoMemory(*file_));
+  }
+  weights_[slot].store(owned_weights_[slot].get(), std::memory_order_release);
+  return {};
+}
+
+Result<std::shared_ptr<const Model>> LoadK3(std::shared_ptr<const MkimFile> file,
+                                            const LoadOptions& options) {
+  try {
+    return K3Model::Load(file, options);
+  } catch (const std::bad_alloc&) {
+    return Fail(NoMemory(*file));
   }
 }
 

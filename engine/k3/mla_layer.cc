@@ -37,25 +37,25 @@ Status MultiplyHeads(const Batch& batch, std::span<const HeadProduct> products) 
 
 // Queries, latents and shared keys of all rows: products and norms.
 Status Project(const K3Shape& shape, const MlaWeights& weights, const Batch& batch,
-               const MlaScratch& s, const float* x) {
+               const MlaScratch& s, const Activations& x) {
   const size_t ld = shape.mla_input_rows();
-  const MatMulJob input{weights.input, x, shape.hidden, s.input, ld, batch.rows};
+  const MatMulJob input = x.Times(weights.input, s.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   Status normed = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const float* in = s.input + row * ld;
       RmsNorm({in, shape.query_rank}, weights.query_norm, shape.epsilon,
-              {s.query_latent + row * shape.query_rank, shape.query_rank});
+              {s.query_latent.row(row), shape.query_rank});
       in += shape.query_rank;
       float* latent = s.latent_rows + row * shape.latent_row();
       RmsNorm({in, shape.kv_rank}, weights.latent_norm, shape.epsilon, {latent, shape.kv_rank});
       std::copy_n(in + shape.kv_rank, shape.rope, latent + shape.kv_rank);
     }
+    s.query_latent.Seal(begin, end);
   });
   if (!normed) return normed;
-  const MatMulJob query{
-      weights.query, s.query_latent, shape.query_rank, s.query, shape.mla_heads * shape.qk,
-      batch.rows};
+  const MatMulJob query =
+      s.query_latent.Times(weights.query, s.query, shape.mla_heads * shape.qk, batch.rows);
   return ParallelMatMul(batch.pool, {&query, 1});
 }
 
@@ -117,11 +117,12 @@ Status Attend(const K3Shape& shape, const MlaWeights& weights, size_t index, con
   if (s.latent) {
     Status done = AttendCache(shape, index, batch, {s.absorbed, s.mixed, false});
     if (!done) return done;
-    const HeadProduct values{weights.value, s.mixed,     shape.kv_rank,      heads * shape.kv_rank,
-                             s.output,      shape.value, heads * shape.value};
+    const HeadProduct values{weights.value,         s.mixed,         shape.kv_rank,
+                             heads * shape.kv_rank, s.output.values, shape.value,
+                             heads * shape.value};
     if (done = MultiplyHeads(batch, {&values, 1}); !done) return done;
   }
-  if (s.expanded) return AttendCache(shape, index, batch, {s.query, s.output, true});
+  if (s.expanded) return AttendCache(shape, index, batch, {s.query, s.output.values, true});
   return {};
 }
 
@@ -136,7 +137,7 @@ MlaScratch::MlaScratch(const K3Shape& shape, const Batch& batch) : latent(false)
   };
   const size_t heads = shape.mla_heads;
   input = rows(shape.mla_input_rows());
-  query_latent = rows(shape.query_rank);
+  query_latent = Activations::New(batch, shape.query_rank);
   query = rows(heads * shape.qk);
   latent_rows = rows(shape.latent_row());
   absorbed = rows(heads * shape.latent_row(), latent);
@@ -145,11 +146,11 @@ MlaScratch::MlaScratch(const K3Shape& shape, const Batch& batch) : latent(false)
   if (latent && expanded) std::fill_n(mixed, batch.rows * heads * shape.kv_rank, 0.0f);
   keys = rows(heads * shape.nope, expanded);
   values = rows(heads * shape.value, expanded);
-  output = rows(heads * shape.value);
+  output = Activations::New(batch, heads * shape.value);
 }
 
 Status MlaForward(const K3Shape& shape, const MlaWeights& weights, size_t index, const Batch& batch,
-                  const MlaScratch& s, const float* x, float* y) {
+                  const MlaScratch& s, const Activations& x, float* y) {
   if (Status done = Project(shape, weights, batch, s, x); !done) return done;
   if (Status done = MultiplyKeys(shape, weights, batch, s); !done) return done;
   if (Status done = Store(shape, index, batch, s); !done) return done;
@@ -159,12 +160,13 @@ Status MlaForward(const K3Shape& shape, const MlaWeights& weights, size_t index,
   const size_t gate_column = shape.query_rank + shape.latent_row();
   Status gated = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-      const std::span<float> o(s.output + row * width, width);
+      const std::span<float> o(s.output.row(row), width);
       SigmoidGate({s.input + row * shape.mla_input_rows() + gate_column, width}, o, o);
     }
+    s.output.Seal(begin, end);
   });
   if (!gated) return gated;
-  const MatMulJob output{weights.output, s.output, width, y, shape.hidden, batch.rows};
+  const MatMulJob output = s.output.Times(weights.output, y, shape.hidden, batch.rows);
   return ParallelMatMul(batch.pool, {&output, 1});
 }
 

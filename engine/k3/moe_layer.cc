@@ -40,8 +40,10 @@ Status RouteRows(const K3Shape& shape, const MoeWeights& weights, size_t layer, 
         finite.store(false, std::memory_order_relaxed);
       }
       const float* gate = in + shape.experts + shape.routed_width;
-      Situ({gate, inner}, {gate + inner, inner}, shape.situ, {s.shared_inner + row * inner, inner});
+      Situ({gate, inner}, {gate + inner, inner}, shape.situ, {s.shared_inner.row(row), inner});
     }
+    s.shared_inner.Seal(begin, end);
+    s.routed.Seal(begin, end);
   });
   if (!done) return done;
   if (!finite.load()) {
@@ -52,11 +54,11 @@ Status RouteRows(const K3Shape& shape, const MoeWeights& weights, size_t layer, 
 }
 
 void ReportPicks(const K3Shape& shape, size_t layer, const Batch& batch, const MoeScratch& s) {
-  for (size_t i = 0; i < batch.items.size(); ++i) {
-    const BatchItem& item = batch.items[i];
+  for (const BatchItem& item : batch.items) {
     for (size_t t = 0; t < item.tokens; ++t) {
       const size_t at = (item.first_row + t) * shape.top_k;
-      batch.observer->OnRouter(i, item.position + t, layer, s.picks.subspan(at, shape.top_k),
+      batch.observer->OnRouter(item.index, item.position + t, layer,
+                               s.picks.subspan(at, shape.top_k),
                                s.weights.subspan(at, shape.top_k));
     }
   }
@@ -82,17 +84,30 @@ std::span<const uint32_t> GroupByExpert(const K3Shape& shape, const MoeScratch& 
   return s.active.first(active);
 }
 
+// Copies row `from` of one to row `to` of the other.
+void CopyRow(const Activations& source, size_t from, const Activations& target, size_t to) {
+  std::copy_n(source.row(from), source.width, target.row(to));
+  if (source.q8.values == nullptr) return;
+  const Q8Rows in = source.q8.From(from);
+  const Q8Rows out = target.q8.From(to);
+  std::copy_n(in.values, in.groups * kQ8Group, out.values);
+  std::copy_n(in.scales, in.groups, out.scales);
+  std::copy_n(in.sums, in.groups, out.sums);
+}
+
 // h of every pick, copied to the pick's slot.
 Status Gather(const K3Shape& shape, const Batch& batch, const MoeScratch& s) {
-  const size_t m = shape.routed_width;
   return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-      const float* latent = s.input + row * shape.moe_input_rows() + shape.experts;
       for (size_t i = row * shape.top_k; i < (row + 1) * shape.top_k; ++i) {
-        std::copy_n(latent, m, s.latent + s.slots[i] * m);
+        CopyRow(s.routed, row, s.latent, s.slots[i]);
       }
     }
   });
+}
+
+ExpertJob Product(const ExpertMatrix& w, const Activations& x, float* y, size_t n) {
+  return {w, x.values, x.ld, y, w.rows, n, x.q8};
 }
 
 // W2 situ(W1 h, W3 h) of every slot.
@@ -104,23 +119,24 @@ Status RunExperts(const K3Shape& shape, std::span<const uint32_t> active, const 
   size_t n = 0;
   for (size_t a = 0; a < active.size(); ++a) {
     const size_t first = s.first[active[a]];
-    const float* x = s.latent + first * m;
+    const Activations x = s.latent.From(first);
     const size_t count = slot_count(active[a]);
-    s.jobs[n++] = {s.experts[a].gate, x, m, s.gate + first * inner, inner, count};
-    s.jobs[n++] = {s.experts[a].up, x, m, s.up + first * inner, inner, count};
+    s.jobs[n++] = Product(s.experts[a].gate, x, s.gate.row(first), count);
+    s.jobs[n++] = Product(s.experts[a].up, x, s.up + first * inner, count);
   }
   if (Status done = ParallelExpertMatMul(batch.pool, s.jobs.first(n)); !done) return done;
   Status activated = ForRows(batch.pool, s.picks.size(), [&](size_t begin, size_t end) {
     const size_t floats = (end - begin) * inner;
-    float* gate = s.gate + begin * inner;
+    float* gate = s.gate.row(begin);
     Situ({gate, floats}, {s.up + begin * inner, floats}, shape.situ, {gate, floats});
+    s.gate.Seal(begin, end);
   });
   if (!activated) return activated;
   n = 0;
   for (size_t a = 0; a < active.size(); ++a) {
     const size_t first = s.first[active[a]];
-    s.jobs[n++] = {s.experts[a].down,    s.gate + first * inner, inner, s.output + first * m, m,
-                   slot_count(active[a])};
+    s.jobs[n++] =
+        Product(s.experts[a].down, s.gate.From(first), s.output + first * m, slot_count(active[a]));
   }
   return ParallelExpertMatMul(batch.pool, s.jobs.first(n));
 }
@@ -131,7 +147,7 @@ Status Combine(const K3Shape& shape, const MoeWeights& weights, const Batch& bat
   const size_t m = shape.routed_width;
   return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-      const std::span<float> sum(s.mixed + row * m, m);
+      const std::span<float> sum(s.mixed.row(row), m);
       for (size_t j = 0; j < shape.top_k; ++j) {
         const size_t i = row * shape.top_k + j;
         const std::span<const float> part(s.output + s.slots[i] * m, m);
@@ -143,6 +159,7 @@ Status Combine(const K3Shape& shape, const MoeWeights& weights, const Batch& bat
       }
       RmsNorm(sum, weights.routed_norm, shape.epsilon, sum);
     }
+    s.mixed.Seal(begin, end);
   });
 }
 
@@ -152,9 +169,11 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
   ScratchArena& arena = batch.scratch;
   const size_t slots_count = batch.rows * shape.top_k;
   input = arena.Allocate<float>(batch.rows * shape.moe_input_rows()).data();
-  shared_inner = arena.Allocate<float>(batch.rows * shape.shared_inner).data();
+  routed = Activations::Of(batch, input + shape.experts, shape.routed_width, shape.moe_input_rows(),
+                           batch.rows);
+  shared_inner = Activations::New(batch, shape.shared_inner);
   shared = arena.Allocate<float>(batch.rows * shape.hidden).data();
-  mixed = arena.Allocate<float>(batch.rows * shape.routed_width).data();
+  mixed = Activations::New(batch, shape.routed_width);
   picks = arena.Allocate<int32_t>(slots_count);
   weights = arena.Allocate<float>(slots_count);
   slots = arena.Allocate<uint32_t>(slots_count);
@@ -162,16 +181,20 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
   active = arena.Allocate<uint32_t>(shape.experts);
   experts = arena.Allocate<ExpertWeights>(shape.experts);
   jobs = arena.Allocate<ExpertJob>(2 * shape.experts);
-  latent = arena.Allocate<float>(slots_count * shape.routed_width).data();
-  gate = arena.Allocate<float>(slots_count * shape.expert_inner).data();
+  const auto by_slot = [&](size_t width) {
+    float* values = arena.Allocate<float>(slots_count * width).data();
+    return Activations::Of(batch, values, width, width, slots_count);
+  };
+  latent = by_slot(shape.routed_width);
+  gate = by_slot(shape.expert_inner);
   up = arena.Allocate<float>(slots_count * shape.expert_inner).data();
   output = arena.Allocate<float>(slots_count * shape.routed_width).data();
 }
 
 Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
-                  const Batch& batch, const MoeScratch& s, const float* x, float* y) {
+                  const Batch& batch, const MoeScratch& s, const Activations& x, float* y) {
   const size_t d = shape.hidden;
-  const MatMulJob input{weights.input, x, d, s.input, shape.moe_input_rows(), batch.rows};
+  const MatMulJob input = x.Times(weights.input, s.input, shape.moe_input_rows(), batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
   if (batch.observer != nullptr) ReportPicks(shape, layer, batch, s);
@@ -188,9 +211,8 @@ Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer,
   }
   if (Status done = Combine(shape, weights, batch, s); !done) return done;
 
-  const MatMulJob outputs[] = {
-      {weights.routed_up, s.mixed, shape.routed_width, y, d, batch.rows},
-      {weights.shared_down, s.shared_inner, shape.shared_inner, s.shared, d, batch.rows}};
+  const MatMulJob outputs[] = {s.mixed.Times(weights.routed_up, y, d, batch.rows),
+                               s.shared_inner.Times(weights.shared_down, s.shared, d, batch.rows)};
   if (Status done = ParallelMatMul(batch.pool, outputs); !done) return done;
   return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     const std::span<float> sum(y + begin * d, (end - begin) * d);

@@ -9,22 +9,38 @@
 namespace mk::k3 {
 namespace {
 
-constexpr size_t kRunsPerTask = 32;
+ExpertMatrix& Part(std::vector<ExpertWeights>& experts, size_t index) {
+  ExpertWeights& expert = experts[index / 3];
+  switch (static_cast<ExpertPart>(index % 3)) {
+    case ExpertPart::kGate:
+      return expert.gate;
+    case ExpertPart::kDown:
+      return expert.down;
+    case ExpertPart::kUp:
+      break;
+  }
+  return expert.up;
+}
 
-Status ReadRuns(const MkimFile& file, const ExpertArena& plan, std::byte* arena, ThreadPool& pool,
+// Reads every run and prepares its matrices.
+Status ReadRuns(const MkimFile& file, const ExpertArena& plan, const float* codebook,
+                std::byte* arena, std::vector<ExpertWeights>& experts, ThreadPool& pool,
                 LoadProgress& progress) {
-  const size_t tasks = (plan.runs.size() + kRunsPerTask - 1) / kRunsPerTask;
-  return pool.ParallelFor(tasks, [&](size_t task, size_t worker) -> Status {
-    uint64_t bytes = 0;
-    for (size_t i = task * kRunsPerTask; i < plan.runs.size() && i < (task + 1) * kRunsPerTask;
-         ++i) {
-      const ExpertRun& run = plan.runs[i];
-      Status read =
-          ReadAt(file.fd(), run.file_offset, {arena + run.arena_offset, run.bytes}, file.path());
-      if (!read) return read;
-      bytes += run.bytes;
+  std::vector<std::vector<std::byte>> staging(pool.size());
+  return pool.ParallelFor(plan.runs.size(), [&](size_t task, size_t worker) -> Status {
+    const ExpertRun& run = plan.runs[task];
+    std::vector<std::byte>& raw = staging[worker];
+    raw.resize(run.bytes);
+    if (Status read = ReadAt(file.fd(), run.file_offset, raw, file.path()); !read) return read;
+    for (size_t b = run.first_blob; b < run.first_blob + run.blobs; ++b) {
+      const ExpertBlob& blob = plan.blobs[b];
+      Result<ExpertMatrix> matrix =
+          PrepareExpert(file, *blob.entry, raw.data() + (blob.entry->offset - run.file_offset),
+                        arena + blob.arena_offset, codebook);
+      if (!matrix) return Fail(matrix.error());
+      Part(experts, blob.index) = *matrix;
     }
-    return progress.Add(bytes, worker);
+    return progress.Add(run.bytes, worker);
   });
 }
 
@@ -56,24 +72,10 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& f
     if (!arena) return Fail(arena.error());
     Layer& layer = store->layers_[l];
     layer.arena = std::move(*arena);
-    Status read = ReadRuns(file, *plan, layer.arena.data(), pool, progress);
-    if (!read) return Fail(read.error());
     layer.experts.resize(shape.experts);
-    for (size_t e = 0; e < shape.experts; ++e) {
-      ExpertWeights& expert = layer.experts[e];
-      const std::array<std::pair<ExpertPart, ExpertMatrix*>, 3> parts = {
-          {{ExpertPart::kGate, &expert.gate},
-           {ExpertPart::kDown, &expert.down},
-           {ExpertPart::kUp, &expert.up}}};
-      for (size_t p = 0; p < parts.size(); ++p) {
-        const TensorEntry& entry =
-            *file.Expert(static_cast<uint32_t>(l), static_cast<uint32_t>(e), parts[p].first);
-        Result<ExpertMatrix> view =
-            ViewExpert(file, entry, layer.arena.data() + plan->offsets[e * 3 + p], codebook);
-        if (!view) return Fail(view.error());
-        *parts[p].second = *view;
-      }
-    }
+    Status read =
+        ReadRuns(file, *plan, codebook, layer.arena.data(), layer.experts, pool, progress);
+    if (!read) return Fail(read.error());
   }
   return store;
 }

@@ -1,4 +1,5 @@
-// ResidentExperts: all routed experts in anonymous memory, one arena per layer, in file layout.
+// ResidentExperts: all routed experts in anonymous memory, one arena per layer, in the form that
+// kernels read.
 
 #pragma once
 

@@ -34,13 +34,14 @@ class Residual {
   // closed, else a buffer that the next Mix adds to it. [rows][d].
   float* NextOutput();
   // Adds the output that is still apart, mixes with `mix_weight`, normalises with `norm` and
-  // writes [rows][d] to `out`. With no block closed yet the mix is the partial sum.
+  // writes [rows][d] to `out`, sealed. With no block closed yet the mix is the partial sum.
   // Returns whether the partial sum is finite in every row.
   Result<bool> MixAndNorm(const Batch& batch, std::span<const float> mix_weight,
-                          std::span<const float> norm, float* out);
+                          std::span<const float> norm, const Activations& out);
   // The same for some rows only, after the last layer: row i of `out` comes from rows[i].
   Status MixRows(const Batch& batch, std::span<const size_t> rows,
-                 std::span<const float> mix_weight, std::span<const float> norm, float* out);
+                 std::span<const float> mix_weight, std::span<const float> norm,
+                 const Activations& out);
   // Adds the output that is still apart. Returns whether the partial sum is finite in every row.
   Result<bool> Settle(const Batch& batch);
   void CloseBlock();

@@ -1,14 +1,14 @@
 // Spine: lays out the dense weights of a K3 file and reads them into packed memory.
 //
-// The layout is made twice by the same code: once to count, so that a load can be refused before
-// anything is allocated, and once over real memory, which also yields the pieces to read. Pieces
-// are independent and are read in parallel.
+// Every precision has a layout of its own. It is made twice by the same code: once to count, so
+// that a load can be refused before anything is allocated, and once over real memory, which also
+// yields the pieces to read. Pieces are independent and are read in parallel.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -16,6 +16,7 @@
 #include "engine/k3/load_progress.h"
 #include "engine/k3/shape.h"
 #include "engine/k3/weights.h"
+#include "engine/model/model.h"
 #include "engine/parallel/thread_pool.h"
 
 namespace mk::k3 {
@@ -36,22 +37,30 @@ struct SpinePiece {
   const TensorEntry* factor = nullptr;
   uint64_t first = 0;
   size_t count = 0;
-  size_t cols = 0;  // of a matrix row in the file
-  float* destination = nullptr;
-  size_t destination_floats = 0;
-  size_t destination_row = 0;  // kPack: first row in the packed matrix
-  float* second = nullptr;
+  size_t cols = 0;                        // of a matrix row in the file
+  WeightKind packing = WeightKind::kF32;  // kPack, kKeyRows
+  std::span<std::byte> destination;
+  size_t destination_row = 0;   // kPack: first row in the packed matrix
+  std::span<std::byte> second;  // kKeyRows
 };
 
 struct SpineLayout {
   K3Weights weights;  // without memory
-  size_t floats = 0;
+  size_t bytes = 0;
   std::vector<SpinePiece> pieces;  // empty when only counting
 };
 
-// `base`: memory of as many zeroed floats as a counting call returned, or nullptr to count.
-// kCorrupt when a tensor is missing or has a wrong number of elements.
-Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, float* base);
+struct TableLayout {
+  K3Tables tables;  // without memory
+  size_t bytes = 0;
+  std::vector<SpinePiece> pieces;
+};
+
+// `base`: zeroed memory of as many bytes as a counting call returned, aligned to 64, or nullptr to
+// count. kCorrupt when a tensor is missing or has a wrong number of elements.
+Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, Precision precision,
+                                std::byte* base);
+Result<TableLayout> LayOutTables(const MkimFile& file, const K3Shape& shape, std::byte* base);
 
 // Reads all pieces.
 Status ReadSpine(const MkimFile& file, const K3Shape& shape, const std::vector<SpinePiece>& pieces,

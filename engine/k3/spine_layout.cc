@@ -13,25 +13,49 @@ constexpr size_t kPieceElements = size_t{1} << 20;
 
 class Layout {
  public:
-  Layout(const MkimFile& file, const K3Shape& shape, float* base)
-      : file_(file), shape_(shape), base_(base) {}
+  Layout(const MkimFile& file, const K3Shape& shape, Precision precision, std::byte* base)
+      : file_(file), shape_(shape), base_(base) {
+    switch (precision) {
+      case Precision::kExact:
+        plain_ = never_bytes_ = WeightKind::kF32;
+        break;
+      case Precision::kBf16:
+        plain_ = never_bytes_ = WeightKind::kBf16;
+        break;
+      case Precision::kQ8:
+        plain_ = WeightKind::kQ8;
+        never_bytes_ = WeightKind::kBf16;
+        break;
+    }
+  }
 
-  Result<SpineLayout> Make() {
+  Result<TableLayout> Tables() {
+    TableLayout out;
+    out.tables.embedding = Table("embed_tokens.weight", shape_.vocab, shape_.hidden).data();
+    if (file_.FindTensor("vq_codebook") != nullptr) {
+      out.tables.codebook = Table("vq_codebook", 1, kVq1CodebookSize);
+    }
+    if (!status_) return Fail(status_.error());
+    out.bytes = bytes_;
+    out.pieces = std::move(pieces_);
+    return out;
+  }
+
+  Result<SpineLayout> Spine() {
     const size_t d = shape_.hidden;
-    K3Weights& w = out_.weights;
-    w.embedding = Table("embed_tokens.weight", shape_.vocab, d).data();
+    SpineLayout out;
+    K3Weights& w = out.weights;
     w.head = Stack({{"lm_head.weight", shape_.vocab}}, d);
     w.final_norm = Table("norm.weight", 1, d);
     w.output_mix = Product("output_attn_res_norm.weight", "output_attn_res_proj.weight", d);
-    if (file_.FindTensor("vq_codebook") != nullptr) {
-      w.codebook = Table("vq_codebook", 1, kVq1CodebookSize);
-    }
     for (size_t l = 0; l < shape_.layers; ++l) {
       prefix_ = "layers." + std::to_string(l) + ".";
       w.layers.push_back(Layer(l));
     }
     if (!status_) return Fail(status_.error());
-    return std::move(out_);
+    out.bytes = bytes_;
+    out.pieces = std::move(pieces_);
+    return out;
   }
 
  private:
@@ -75,7 +99,7 @@ class Layout {
                      {"f_a_proj.weight", shape_.decay_rank},
                      {"b_proj.weight", shape_.kda_heads}},
                     d);
-    w.decay = Stack({{"f_b_proj.weight", p}}, shape_.decay_rank);
+    w.decay = Stack({{"f_b_proj.weight", p}}, shape_.decay_rank, never_bytes_);
     w.output = Stack({{"o_proj.weight", d}}, p);
     w.conv = Convolutions();
     w.decay_bias = Table("dt_bias", 1, p);
@@ -131,30 +155,35 @@ class Layout {
     return nullptr;
   }
 
-  // Floats, rounded up to whole cache lines.
-  float* Take(size_t floats) {
-    float* begin = base_ == nullptr ? nullptr : base_ + out_.floats;
-    out_.floats += (floats + 15) / 16 * 16;
-    return begin;
+  // Memory, rounded up to whole cache lines; a span without memory when counting.
+  std::span<std::byte> Take(size_t bytes) {
+    const size_t begin = bytes_;
+    bytes_ += (bytes + 63) / 64 * 64;
+    if (base_ == nullptr) return {};
+    return {base_ + begin, bytes};
+  }
+  std::span<std::byte> TakeFloats(size_t floats) { return Take(floats * sizeof(float)); }
+  static const float* Floats(std::span<const std::byte> memory) {
+    return reinterpret_cast<const float*>(memory.data());
   }
 
   void Add(const SpinePiece& piece) {
-    if (base_ != nullptr && piece.tensor != nullptr) out_.pieces.push_back(piece);
+    if (base_ != nullptr && piece.tensor != nullptr) pieces_.push_back(piece);
   }
 
   // One piece per kPieceElements of `piece`, whole rows each.
   void AddRows(SpinePiece piece, size_t rows) {
     const size_t step = std::max<size_t>(1, kPieceElements / piece.cols);
-    float* const destination = piece.destination;
+    const std::span<std::byte> destination = piece.destination;
     const size_t first_row = piece.destination_row;
     for (size_t row = 0; row < rows; row += step) {
       piece.first = static_cast<uint64_t>(row) * piece.cols;
       piece.count = std::min(step, rows - row) * piece.cols;
       if (piece.kind == SpinePiece::Kind::kPack) {
         piece.destination_row = first_row + row;
-      } else if (destination != nullptr) {
-        piece.destination = destination + piece.first;
-        piece.destination_floats = piece.count;
+      } else if (!destination.empty()) {
+        piece.destination =
+            destination.subspan(piece.first * sizeof(float), piece.count * sizeof(float));
       }
       Add(piece);
     }
@@ -164,26 +193,30 @@ class Layout {
     SpinePiece piece;
     piece.tensor = Find(name, rows * cols);
     piece.cols = cols;
-    piece.destination = Take(rows * cols);
+    piece.destination = TakeFloats(rows * cols);
     AddRows(piece, rows);
-    return {piece.destination, rows * cols};
+    return {Floats(piece.destination), rows * cols};
   }
 
   PackedMatrix Stack(std::initializer_list<Part> parts, size_t cols) {
+    return Stack(parts, cols, plain_);
+  }
+
+  PackedMatrix Stack(std::initializer_list<Part> parts, size_t cols, WeightKind kind) {
     size_t rows = 0;
     for (const Part& part : parts) rows += part.second;
     SpinePiece piece;
     piece.kind = SpinePiece::Kind::kPack;
     piece.cols = cols;
-    piece.destination_floats = PackedSize(rows, cols);
-    piece.destination = Take(piece.destination_floats);
+    piece.packing = kind;
+    piece.destination = Take(PackedBytes(kind, rows, cols));
     for (const auto& [name, count] : parts) {
       const size_t first_row = piece.destination_row;
       piece.tensor = Find(name, count * cols);
       AddRows(piece, count);
       piece.destination_row = first_row + count;
     }
-    return {piece.destination, rows, cols};
+    return {kind, piece.destination.data(), rows, cols};
   }
 
   Vector Product(const char* name, const char* factor, size_t count) {
@@ -192,10 +225,9 @@ class Layout {
     piece.tensor = Find(name, count);
     piece.factor = Find(factor, count);
     piece.count = count;
-    piece.destination = Take(count);
-    piece.destination_floats = count;
+    piece.destination = TakeFloats(count);
     Add(piece);
-    return {piece.destination, count};
+    return {Floats(piece.destination), count};
   }
 
   Vector DecayRate() {
@@ -204,26 +236,26 @@ class Layout {
     piece.kind = per_head ? SpinePiece::Kind::kHeadRate : SpinePiece::Kind::kChannelRate;
     piece.count = per_head ? shape_.kda_heads : shape_.kda_dim;
     piece.tensor = Find("A_log", piece.count);
-    piece.destination = Take(shape_.kda_width);
-    piece.destination_floats = shape_.kda_width;
+    piece.destination = TakeFloats(shape_.kda_width);
     Add(piece);
-    return {piece.destination, shape_.kda_width};
+    return {Floats(piece.destination), shape_.kda_width};
   }
 
   const float* Convolutions() {
     const size_t floats = shape_.kda_width * shape_.conv_taps;
-    float* const all = Take(3 * floats);
+    const std::span<std::byte> all = TakeFloats(3 * floats);
     const char* const names[] = {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"};
     for (size_t stream = 0; stream < 3; ++stream) {
       SpinePiece piece;
       piece.kind = SpinePiece::Kind::kConv;
       piece.tensor = Find(names[stream], floats);
       piece.count = floats;
-      piece.destination = all == nullptr ? nullptr : all + stream * floats;
-      piece.destination_floats = floats;
+      if (!all.empty()) {
+        piece.destination = all.subspan(stream * floats * sizeof(float), floats * sizeof(float));
+      }
       Add(piece);
     }
-    return all;
+    return Floats(all);
   }
 
   // Wkvb [M (n + v), r_kv]: per head n key rows, then v value rows.
@@ -233,38 +265,45 @@ class Layout {
     SpinePiece piece;
     piece.tensor = Find("kv_b_proj.weight", shape_.mla_heads * head_rows * rank);
     piece.cols = rank;
+    piece.packing = never_bytes_;
     for (size_t h = 0; h < shape_.mla_heads; ++h) {
       piece.kind = SpinePiece::Kind::kKeyRows;
       piece.first = static_cast<uint64_t>(h) * head_rows * rank;
       piece.count = shape_.nope * rank;
-      piece.destination_floats = PackedSize(shape_.nope, rank);
-      piece.destination = Take(piece.destination_floats);
-      piece.second = Take(PackedSize(rank, shape_.nope));
-      w.key.push_back({piece.destination, shape_.nope, rank});
-      w.key_transposed.push_back({piece.second, rank, shape_.nope});
+      piece.destination = Take(PackedBytes(never_bytes_, shape_.nope, rank));
+      piece.second = Take(PackedBytes(never_bytes_, rank, shape_.nope));
+      w.key.push_back({never_bytes_, piece.destination.data(), shape_.nope, rank});
+      w.key_transposed.push_back({never_bytes_, piece.second.data(), rank, shape_.nope});
       Add(piece);
       piece.kind = SpinePiece::Kind::kPack;
       piece.first += piece.count;
       piece.count = shape_.value * rank;
-      piece.destination_floats = PackedSize(shape_.value, rank);
-      piece.destination = Take(piece.destination_floats);
-      w.value.push_back({piece.destination, shape_.value, rank});
+      piece.destination = Take(PackedBytes(never_bytes_, shape_.value, rank));
+      w.value.push_back({never_bytes_, piece.destination.data(), shape_.value, rank});
       Add(piece);
     }
   }
 
   const MkimFile& file_;
   const K3Shape& shape_;
-  float* base_;
+  std::byte* base_;
+  WeightKind plain_ = WeightKind::kF32;
+  WeightKind never_bytes_ = WeightKind::kF32;
   std::string prefix_;
   Status status_;
-  SpineLayout out_;
+  size_t bytes_ = 0;
+  std::vector<SpinePiece> pieces_;
 };
 
 }  // namespace
 
-Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, float* base) {
-  return Layout(file, shape, base).Make();
+Result<SpineLayout> LayOutSpine(const MkimFile& file, const K3Shape& shape, Precision precision,
+                                std::byte* base) {
+  return Layout(file, shape, precision, base).Spine();
+}
+
+Result<TableLayout> LayOutTables(const MkimFile& file, const K3Shape& shape, std::byte* base) {
+  return Layout(file, shape, Precision::kExact, base).Tables();
 }
 
 }  // namespace mk::k3

@@ -17,26 +17,26 @@ struct Staging {
 void PackKeyRows(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
   const size_t rank = shape.kv_rank;
   const size_t nope = shape.nope;
-  PackRows(staging.values, 0, nope, rank, {piece.destination, piece.destination_floats});
+  PackRows(piece.packing, staging.values, 0, nope, rank, piece.destination);
   staging.other.resize(piece.count);
   for (size_t row = 0; row < nope; ++row) {
     for (size_t col = 0; col < rank; ++col) {
       staging.other[col * nope + row] = staging.values[row * rank + col];
     }
   }
-  PackRows(staging.other, 0, rank, nope, {piece.second, PackedSize(rank, nope)});
+  PackRows(piece.packing, staging.other, 0, rank, nope, piece.second);
 }
 
 // Brings values that were read to where the layers want them.
 void Place(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
   const std::vector<float>& values = staging.values;
-  float* const out = piece.destination;
+  auto* const out = reinterpret_cast<float*>(piece.destination.data());
   switch (piece.kind) {
     case SpinePiece::Kind::kCopy:
       break;  // read in place
     case SpinePiece::Kind::kPack:
-      PackRows(values, piece.destination_row, piece.count / piece.cols, piece.cols,
-               {out, piece.destination_floats});
+      PackRows(piece.packing, values, piece.destination_row, piece.count / piece.cols, piece.cols,
+               piece.destination);
       break;
     case SpinePiece::Kind::kProduct:
       for (size_t i = 0; i < piece.count; ++i) out[i] = values[i] * staging.other[i];
@@ -63,7 +63,8 @@ void Place(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
 Status ReadPiece(const MkimFile& file, const K3Shape& shape, const SpinePiece& piece,
                  Staging& staging) {
   if (piece.kind == SpinePiece::Kind::kCopy) {
-    return file.ReadF32Range(*piece.tensor, piece.first, {piece.destination, piece.count});
+    auto* const out = reinterpret_cast<float*>(piece.destination.data());
+    return file.ReadF32Range(*piece.tensor, piece.first, {out, piece.count});
   }
   staging.values.resize(piece.count);
   if (Status read = file.ReadF32Range(*piece.tensor, piece.first, staging.values); !read) {

@@ -1,6 +1,10 @@
 // The weights that every token reads (the spine), in the form in which the layers use them: dense
 // matrices packed for MatMul, matrices that share their input stacked into one, vectors folded
 // where that is exact. Everything points into one buffer that K3Weights owns.
+//
+// Kinds of matrices by precision: exact kF32, bf16 kBf16, q8 kQ8 but for those marked "never
+// bytes", which are small and kBf16 then: the decay, whose errors a recurrence would sum up, and
+// the heads of latent attention, whose inputs differ from head to head.
 
 #pragma once
 
@@ -18,7 +22,7 @@ using Vector = std::span<const float>;
 
 struct KdaWeights {
   PackedMatrix input;           // [4P + f + H, d]: Wq, Wk, Wv, Wg, Wfa, Wb
-  PackedMatrix decay;           // [P, f]: Wfb
+  PackedMatrix decay;           // [P, f]: Wfb, never bytes
   PackedMatrix output;          // [d, P]: Wo
   const float* conv = nullptr;  // [3][taps][P]: of q, k and v
   Vector decay_bias;            // [P]
@@ -31,6 +35,7 @@ struct MlaWeights {
   PackedMatrix query;   // [M (n + rho), r_q]: Wqb
   PackedMatrix output;  // [d, M v]: Wo
   // Wkvb by head: key rows U_h [n, r_kv], the same transposed [r_kv, n], value rows Z_h [v, r_kv].
+  // Never bytes.
   std::vector<PackedMatrix> key;
   std::vector<PackedMatrix> key_transposed;
   std::vector<PackedMatrix> value;
@@ -63,14 +68,20 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
+// The spine in the form of one precision.
 struct K3Weights {
   PageBuffer memory;
-  const float* embedding = nullptr;  // [V][d], row-major
-  PackedMatrix head;                 // [V, d]
-  Vector final_norm;                 // [d]
-  Vector output_mix;                 // [d]
-  Vector codebook;                   // [256 * 16], empty without VQ1 experts
+  PackedMatrix head;  // [V, d]
+  Vector final_norm;  // [d]
+  Vector output_mix;  // [d]
   std::vector<LayerWeights> layers;
+};
+
+// What is the same in every precision.
+struct K3Tables {
+  PageBuffer memory;
+  const float* embedding = nullptr;  // [V][d], row-major
+  Vector codebook;                   // [256 * 16], empty without VQ1 experts
 };
 
 }  // namespace mk::k3

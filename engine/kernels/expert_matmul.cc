@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/kernels/nibble_matmul.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/expert_matmul.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -15,153 +17,24 @@ namespace mk {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr size_t kNibbleGroup = 32;  // columns under one scale
-
 // Register tiles: R rows of the matrix by N rows of x, near a square, so that every load of weights
 // or of x serves several products.
 #if HWY_TARGET == HWY_AVX3
 constexpr size_t kMaxTileRows = 4;
-constexpr size_t NibbleRowsFor(size_t) {
-  return 4;
-}
-constexpr size_t PlainRowsFor(size_t) {
+constexpr size_t RowsFor(size_t) {
   return 4;
 }
 #elif HWY_TARGET == HWY_SCALAR
 constexpr size_t kMaxTileRows = 1;
-constexpr size_t NibbleRowsFor(size_t) {
-  return 1;
-}
-constexpr size_t PlainRowsFor(size_t) {
+constexpr size_t RowsFor(size_t) {
   return 1;
 }
 #else
 constexpr size_t kMaxTileRows = 3;
-constexpr size_t NibbleRowsFor(size_t n) {
-  return n == 1 ? 2 : 1;
-}
-constexpr size_t PlainRowsFor(size_t n) {
+constexpr size_t RowsFor(size_t n) {
   return n == 1 ? 4 : n == 2 ? 2 : 1;
 }
 #endif
-
-// Twice the value of each nibble.
-alignas(16) constexpr int8_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                               0, -1, -2, -3, -4, -6, -8, -12};
-
-// 32 decoded columns, times two: `low` columns 0..15, `high` columns 16..31.
-struct NibbleGroup {
-  V16 low;
-  V16 high;
-};
-
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE NibbleGroup DecodeNibbles(const uint8_t* p) {
-  NibbleGroup group;
-  for (size_t i = 0; i < 16; ++i) {
-    V16& half = i < 8 ? group.low : group.high;
-    half.part[2 * i % 16] = hn::Set(DF(), kTwiceE2m1[p[i] & 15]);
-    half.part[2 * i % 16 + 1] = hn::Set(DF(), kTwiceE2m1[p[i] >> 4]);
-  }
-  return group;
-}
-#else
-// Sixteen signed bytes to floats.
-HWY_INLINE V16 BytesToFloats(hn::Vec<hn::FixedTag<int8_t, 16> > bytes) {
-  V16 r;
-  const hn::FixedTag<int8_t, 8> d8;
-#if HWY_MAX_BYTES >= 64
-  (void)d8;
-  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes));
-#elif HWY_MAX_BYTES == 32
-  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d8, bytes)));
-  r.part[1] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d8, bytes)));
-#else
-  const hn::FixedTag<int16_t, 8> d16;
-  const hn::FixedTag<int16_t, 4> d16h;
-  const auto lower = hn::PromoteTo(d16, hn::LowerHalf(d8, bytes));
-  const auto upper = hn::PromoteTo(d16, hn::UpperHalf(d8, bytes));
-  r.part[0] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d16h, lower)));
-  r.part[1] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d16h, lower)));
-  r.part[2] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LowerHalf(d16h, upper)));
-  r.part[3] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::UpperHalf(d16h, upper)));
-#endif
-  return r;
-}
-
-HWY_INLINE NibbleGroup DecodeNibbles(const uint8_t* p) {
-  const hn::FixedTag<uint8_t, 16> d8;
-  const hn::FixedTag<int8_t, 16> di8;
-  const auto bytes = hn::LoadU(d8, p);
-  const auto table = hn::Load(di8, kTwiceE2m1);
-  const auto even = hn::TableLookupBytes(table, hn::And(bytes, hn::Set(d8, 15)));
-  const auto odd = hn::TableLookupBytes(table, hn::ShiftRight<4>(bytes));
-  const auto even_values = hn::BitCast(di8, even);
-  const auto odd_values = hn::BitCast(di8, odd);
-  return {BytesToFloats(hn::InterleaveLower(di8, even_values, odd_values)),
-          BytesToFloats(hn::InterleaveUpper(di8, even_values, odd_values))};
-}
-#endif
-
-// Half of 2^(s-127); zero where that is subnormal.
-HWY_INLINE float HalfE8m0(uint8_t s) {
-  const uint32_t bits = s > 1 ? static_cast<uint32_t>(s - 1) << 23 : 0;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-HWY_INLINE float HalfSquareScale(uint8_t s, float smax) {
-  const float t = (static_cast<float>(s) + 1.0f) * (1.0f / 256.0f);
-  return t * t * smax * 0.5f;
-}
-
-// Outputs of a tile: the sums over lanes.
-template <size_t R, size_t N>
-HWY_INLINE void StoreSums(const ExpertJob& job, size_t row, size_t xr, const V16 (&acc)[R][N]) {
-  constexpr size_t kCount = R * N;
-  float sums[kCount];
-  const auto at = [&](size_t i) HWY_ATTR -> const V16& { return acc[i % R][i / R]; };
-  size_t i = 0;
-  for (; i + 4 <= kCount; i += 4) {
-    ReduceSum16x4(at(i), at(i + 1), at(i + 2), at(i + 3), sums + i);
-  }
-  for (; i < kCount; ++i) sums[i] = ReduceSum16(at(i));
-  for (size_t n = 0; n < N; ++n) {
-    std::copy_n(sums + n * R, R, job.y + (xr + n) * job.ldy + row);
-  }
-}
-
-// Rows [row, row + R) of a MXFP4 or MXFP4SQ matrix by rows [xr, xr + N) of x.
-template <bool kSquare, size_t R, size_t N>
-HWY_INLINE void NibbleTile(const ExpertJob& job, size_t row, size_t xr) {
-  const ExpertMatrix& w = job.w;
-  const size_t groups = w.cols / kNibbleGroup;
-  const float* x = job.x + xr * job.ldx;
-  V16 acc[R][N];
-  for (size_t r = 0; r < R; ++r) {
-    for (size_t n = 0; n < N; ++n) acc[r][n] = Zero16();
-  }
-  for (size_t g = 0; g < groups; ++g) {
-    NibbleGroup weights[R];
-    V16 scale[R];
-    for (size_t r = 0; r < R; ++r) {
-      const size_t index = (row + r) * groups + g;
-      weights[r] = DecodeNibbles(w.packed + index * (kNibbleGroup / 2));
-      const uint8_t s = w.scales[index];
-      scale[r] = Set16(kSquare ? HalfSquareScale(s, w.smax) : HalfE8m0(s));
-    }
-    for (size_t n = 0; n < N; ++n) {
-      const V16 low = Load16(x + n * job.ldx + g * kNibbleGroup);
-      const V16 high = Load16(x + n * job.ldx + g * kNibbleGroup + 16);
-      for (size_t r = 0; r < R; ++r) {
-        const V16 sum = Fma16(weights[r].high, high, Mul16(weights[r].low, low));
-        acc[r][n] = Fma16(sum, scale[r], acc[r][n]);
-      }
-    }
-  }
-  StoreSums(job, row, xr, acc);
-}
 
 // Sixteen columns of a F32 or VQ1 row.
 template <bool kCodebook>
@@ -202,13 +75,11 @@ HWY_INLINE void PlainTile(const ExpertJob& job, size_t row, size_t xr) {
   if (column < job.w.cols) {
     PlainStep<kCodebook, R, N>(job, row, x, column, job.w.cols - column, acc);
   }
-  StoreSums(job, row, xr, acc);
+  StoreSums16(acc, job.y + xr * job.ldy + row, job.ldy);
 }
 
 template <ExpertKind kKind, size_t R, size_t N>
 void ExpertTile(const ExpertJob& job, size_t row, size_t xr) {
-  if constexpr (kKind == ExpertKind::kMxfp4) NibbleTile<false, R, N>(job, row, xr);
-  if constexpr (kKind == ExpertKind::kMxfp4Sq) NibbleTile<true, R, N>(job, row, xr);
   if constexpr (kKind == ExpertKind::kVq1) PlainTile<true, R, N>(job, row, xr);
   if constexpr (kKind == ExpertKind::kF32) PlainTile<false, R, N>(job, row, xr);
 }
@@ -216,8 +87,7 @@ void ExpertTile(const ExpertJob& job, size_t row, size_t xr) {
 // Matrix rows [begin, end) by N rows of x from xr on.
 template <ExpertKind kKind, size_t N>
 void ExpertRows(const ExpertJob& job, size_t begin, size_t end, size_t xr) {
-  constexpr bool kNibbles = kKind == ExpertKind::kMxfp4 || kKind == ExpertKind::kMxfp4Sq;
-  constexpr size_t R = kNibbles ? NibbleRowsFor(N) : PlainRowsFor(N);
+  constexpr size_t R = RowsFor(N);
   size_t row = begin;
   for (; row + R <= end; row += R) ExpertTile<kKind, R, N>(job, row, xr);
   for (; row < end; ++row) ExpertTile<kKind, 1, N>(job, row, xr);
@@ -235,9 +105,8 @@ void ExpertRowsUpTo(const ExpertJob& job, size_t begin, size_t end, size_t xr, s
 template <ExpertKind kKind>
 void ExpertKindMatMul(const ExpertJob& job, size_t begin, size_t end) {
   // Matrix rows in chunks that stay in the first level cache while the rows of x pass by.
-  const size_t row_bytes = std::max<size_t>(
-      1, kKind == ExpertKind::kF32 ? job.w.cols * 4
-                                   : job.w.cols / (kKind == ExpertKind::kVq1 ? 16 : 2));
+  const size_t row_bytes =
+      std::max<size_t>(1, kKind == ExpertKind::kF32 ? job.w.cols * 4 : job.w.cols / 16);
   const size_t chunk = std::max<size_t>(4, (size_t{16} << 10) / row_bytes / 4 * 4);
   const size_t tiles = (job.n + kMaxTileRows - 1) / kMaxTileRows;
   for (size_t row = begin; row < end; row += chunk) {
@@ -256,12 +125,11 @@ void ExpertMatMulDispatch(const ExpertJob& job, size_t begin, size_t end) {
   switch (job.w.kind) {
     case ExpertKind::kF32:
       return ExpertKindMatMul<ExpertKind::kF32>(job, begin, end);
-    case ExpertKind::kMxfp4:
-      return ExpertKindMatMul<ExpertKind::kMxfp4>(job, begin, end);
-    case ExpertKind::kMxfp4Sq:
-      return ExpertKindMatMul<ExpertKind::kMxfp4Sq>(job, begin, end);
     case ExpertKind::kVq1:
       return ExpertKindMatMul<ExpertKind::kVq1>(job, begin, end);
+    case ExpertKind::kMxfp4:
+    case ExpertKind::kMxfp4Sq:
+      break;  // NibbleMatMul
   }
 }
 
@@ -275,6 +143,7 @@ namespace mk {
 HWY_EXPORT(ExpertMatMulDispatch);
 
 void ExpertMatMul(const ExpertJob& job, size_t row_begin, size_t row_end) {
+  if (TakesBytes(job.w.kind)) return NibbleMatMul(job, row_begin, row_end);
   HWY_DYNAMIC_DISPATCH(ExpertMatMulDispatch)(job, row_begin, row_end);
 }
 
@@ -284,7 +153,7 @@ namespace {
 constexpr uint64_t kSmallestTask = 16 * 1024;
 constexpr uint64_t kTasksPerWorker = 6;
 // Tasks are cut at multiples of this many matrix rows.
-constexpr size_t kRowStep = 4;
+constexpr size_t kRowStep = 16;
 
 // Work of one matrix row. Decoding costs about as much as using a weight twice.
 uint64_t RowWork(const ExpertJob& job) {

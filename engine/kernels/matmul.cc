@@ -31,7 +31,7 @@ struct Grid {
 };
 
 uint64_t Work(const MatMulJob& job) {
-  return uint64_t{PackedSize(job.w.rows, job.w.cols)} * job.n;
+  return uint64_t{CeilDiv(job.w.rows, kPanelRows)} * kPanelRows * job.w.cols * job.n;
 }
 
 // `goal`: multiply-adds that a task should have.
@@ -66,16 +66,6 @@ void ClearOutputs(const MatMulJob& job) {
 }
 
 }  // namespace
-
-void PackRows(std::span<const float> source, size_t first_row, size_t count, size_t cols,
-              std::span<float> panels) {
-  for (size_t i = 0; i < count; ++i) {
-    const size_t row = first_row + i;
-    float* out = panels.data() + row / kPanelRows * kPanelRows * cols + row % kPanelRows;
-    const float* in = source.data() + i * cols;
-    for (size_t c = 0; c < cols; ++c) out[c * kPanelRows] = in[c];
-  }
-}
 
 void MatMul(const MatMulJob& job) {
   if (job.w.cols == 0) return ClearOutputs(job);

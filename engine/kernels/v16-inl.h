@@ -230,6 +230,22 @@ HWY_INLINE void ReduceSum16x4(const V16& v0, const V16& v1, const V16& v2, const
 #endif
 }
 
+// The sums of the lanes of a tile: y[n * ldy + r] = ReduceSum16(acc[r][n]).
+template <size_t R, size_t N>
+HWY_INLINE void StoreSums16(const V16 (&acc)[R][N], float* y, size_t ldy) {
+  constexpr size_t kCount = R * N;
+  float sums[kCount];
+  const auto at = [&](size_t i) HWY_ATTR -> const V16& { return acc[i % R][i / R]; };
+  size_t i = 0;
+  for (; i + 4 <= kCount; i += 4) {
+    ReduceSum16x4(at(i), at(i + 1), at(i + 2), at(i + 3), sums + i);
+  }
+  for (; i < kCount; ++i) sums[i] = ReduceSum16(at(i));
+  for (size_t n = 0; n < N; ++n) {
+    for (size_t r = 0; r < R; ++r) y[n * ldy + r] = sums[n * R + r];
+  }
+}
+
 // Largest lane (no NaN among them).
 HWY_INLINE float ReduceMax16(const V16& v) {
   alignas(64) float lane[16];

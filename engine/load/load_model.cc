@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "engine/format/mkim_file.h"
 #include "engine/k3/k3_model.h"
@@ -9,7 +10,8 @@ namespace {
 
 struct ArchitectureLoader {
   Architecture architecture;
-  Result<std::shared_ptr<const Model>> (*load)(const MkimFile& file, const LoadOptions& options);
+  Result<std::shared_ptr<const Model>> (*load)(std::shared_ptr<const MkimFile> file,
+                                               const LoadOptions& options);
 };
 
 // One line per architecture that can be run.
@@ -25,7 +27,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& path,
   if (!file) return Fail(file.error());
   const Architecture architecture = (*file)->config().arch;
   for (const ArchitectureLoader& loader : kLoaders) {
-    if (loader.architecture == architecture) return loader.load(**file, options);
+    if (loader.architecture == architecture) return loader.load(std::move(*file), options);
   }
   return Fail(ErrorCode::kUnsupported,
               (*file)->path() + ": this build does not run models of the architecture " +

@@ -1,6 +1,7 @@
 // Model and Sequence: the two nouns of the engine.
 //
-// A Model is immutable once loaded and may be read by any number of threads. A Sequence is one
+// A Model is immutable once loaded, but for precisions that are prepared later, and may be read by
+// any number of threads. A Sequence is one
 // timeline of tokens and the state that they left behind (recurrent matrices, caches); it belongs
 // to one thread at a time. An Executor owns what a forward pass needs beside them: the worker pool
 // and scratch memory; one forward runs on it at a time.
@@ -16,8 +17,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -25,9 +28,15 @@
 namespace mk {
 
 // Arithmetic of a sequence, fixed when it is made.
-enum class Precision {
+enum class Precision : uint8_t {
   kExact,  // f32 weights and activations, fixed reduction order
+  kBf16,   // the same with weights rounded to bfloat16: equal bits where they are bfloat16 already
+  kQ8,     // weights and activations as bytes with a scale per 32, MXFP4 experts by integers
 };
+inline constexpr size_t kPrecisions = 3;
+// "exact", "bf16", "q8".
+std::string_view PrecisionName(Precision precision);
+std::optional<Precision> ParsePrecision(std::string_view name);
 
 // What a caller may want to know of a loaded model. Sizes in bytes.
 struct ModelInfo {
@@ -41,7 +50,6 @@ struct ModelInfo {
   size_t top_k = 0;         // routed experts per token and layer
   uint64_t parameters = 0;  // weights in the file, decoded count
   uint64_t file_bytes = 0;
-  uint64_t resident_bytes = 0;   // anonymous memory that the loaded model holds
   uint64_t state_bytes = 0;      // fixed part of a sequence's state
   uint64_t bytes_per_token = 0;  // part of a sequence's state that grows with every token
   int32_t bos = 0;               // from the file's config
@@ -118,6 +126,17 @@ inline constexpr size_t kMaxForwardTokens = 512;
 // Block of the chunked delta rule, in tokens; prompts may be cut at its multiples.
 inline constexpr size_t kPrefillBlock = 64;
 
+struct LoadOptions {
+  // What the loaded model serves at once.
+  Precision precision = Precision::kExact;
+  // Called with 0..1 while loading; return false to give up (kCancelled). May be empty.
+  std::function<bool(double)> progress;
+  // Refuse (kOutOfMemory) when the loaded model would hold more than this many bytes; 0 = no limit.
+  uint64_t memory_limit = 0;
+  // Worker threads for reading and packing.
+  int threads = 1;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -126,7 +145,17 @@ class Model {
 
   virtual const ModelInfo& info() const = 0;
 
-  // Fails with kOutOfMemory or kInvalidArgument (a precision that the model cannot serve).
+  // Anonymous memory that the model holds now, in bytes.
+  virtual uint64_t resident_bytes() const = 0;
+
+  // Whether sequences of this precision can be made: the one that LoadModel was asked for, and
+  // those that Prepare has added since.
+  virtual bool prepared(Precision precision) const = 0;
+  // Reads the weights in the form of one more precision; nothing to do if they are there. Errors as
+  // LoadModel; the model is as before after one.
+  virtual Status Prepare(Precision precision, const LoadOptions& options) const = 0;
+
+  // Fails with kOutOfMemory or kInvalidArgument (a precision that is not prepared).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const = 0;
 
   // Ingests every item's tokens and writes the logits that it wants. All sequences must be this
@@ -140,15 +169,6 @@ class Model {
 
  protected:
   Model() = default;
-};
-
-struct LoadOptions {
-  // Called with 0..1 while loading; return false to give up (kCancelled). May be empty.
-  std::function<bool(double)> progress;
-  // Refuse (kOutOfMemory) when the loaded model would hold more than this many bytes; 0 = no limit.
-  uint64_t memory_limit = 0;
-  // Worker threads for reading and packing.
-  int threads = 1;
 };
 
 // Opens a model file of any architecture. Errors: kNotFound, kPermissionDenied, kCorrupt,

@@ -16,6 +16,7 @@
 #include "engine/kernels/activations.h"
 #include "engine/kernels/expert_matmul.h"
 #include "engine/kernels/matmul.h"
+#include "engine/kernels/nibble_panels.h"
 #include "engine/kernels/target.h"
 #include "engine/kernels/vector_ops.h"
 #include "engine/parallel/flush_denormals.h"
@@ -67,49 +68,81 @@ void Report(benchmark::State& state, const Bench& bench, double bytes, double op
       Counter(operations * iterations * 1e-9 / bench.ceilings.fma_gflop_per_s, Counter::kIsRate);
 }
 
-// rows, cols, n, threads, matrices per call
+// kind, rows, cols, n, threads, matrices per call
 void BM_MatMul(benchmark::State& state) {
-  const auto rows = static_cast<size_t>(state.range(0));
-  const auto cols = static_cast<size_t>(state.range(1));
-  const auto n = static_cast<size_t>(state.range(2));
-  Bench& bench = Bench::For(static_cast<size_t>(state.range(3)));
-  const auto fused = static_cast<size_t>(state.range(4));
-  const size_t size = PackedSize(rows, cols);
-  const size_t calls = std::max<size_t>(1, kSetBytes / (size * fused * sizeof(float)));
-  Result<PageBuffer> weights = PageBuffer::Allocate(calls * fused * size * sizeof(float));
+  const auto kind = static_cast<WeightKind>(state.range(0));
+  const auto rows = static_cast<size_t>(state.range(1));
+  const auto cols = static_cast<size_t>(state.range(2));
+  const auto n = static_cast<size_t>(state.range(3));
+  Bench& bench = Bench::For(static_cast<size_t>(state.range(4)));
+  const auto fused = static_cast<size_t>(state.range(5));
+  const size_t size = PackedBytes(kind, rows, cols);
+  const size_t calls = std::max<size_t>(1, kSetBytes / (size * fused));
+  Result<PageBuffer> weights = PageBuffer::Allocate(calls * fused * size);
   if (!weights) return state.SkipWithError("out of memory");
-  std::fill(weights->floats().begin(), weights->floats().end(), 0.5f);
+  const std::vector<float> source = Randoms(rows * cols);
+  for (size_t i = 0; i < calls * fused; ++i) {
+    PackRows(kind, source, 0, rows, cols, {weights->data() + i * size, size});
+  }
   const std::vector<float> x = Randoms(n * cols);
+  const size_t groups = Q8Groups(cols);
+  std::vector<int8_t> values(n * groups * kQ8Group);
+  std::vector<float> scales(n * groups);
+  std::vector<int32_t> sums(n * groups);
+  const Q8Rows q8{values.data(), scales.data(), sums.data(), groups, groups};
+  QuantizeRows(x.data(), cols, cols, 0, n, q8);
   std::vector<float> y(fused * n * rows);
   std::vector<MatMulJob> jobs(fused);
   size_t call = 0;
   for (auto _ : state) {
     for (size_t i = 0; i < fused; ++i) {
-      const float* panels = weights->floats().data() + (call * fused + i) * size;
-      jobs[i] = {{panels, rows, cols}, x.data(), cols, y.data() + i * n * rows, rows, n};
+      const std::byte* panels = weights->data() + (call * fused + i) * size;
+      jobs[i] = {{kind, panels, rows, cols}, x.data(), cols, y.data() + i * n * rows, rows, n, q8};
     }
     if (!ParallelMatMul(*bench.pool, jobs)) return state.SkipWithError("failed");
     benchmark::ClobberMemory();
     call = (call + 1) % calls;
   }
-  const double weights_per_call = static_cast<double>(rows * cols * fused);
-  Report(state, bench, weights_per_call * 4, weights_per_call * 2 * static_cast<double>(n));
+  const auto operations = static_cast<double>(rows * cols * fused * 2 * n);
+  Report(state, bench, static_cast<double>(size * fused), operations);
 }
 
 void MatMulArgs(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"rows", "cols", "n", "threads", "fused"})->UseRealTime();
-  for (int threads : {1, 2}) {
-    for (int n : {1, 2, 4, 8}) b->Args({1024, 1024, n, threads, 1});
-    b->Args({256, 256, 1, threads, 8});
-    b->Args({4096, 7168, 1, threads, 1});
-    for (int n : {16, 64, 512}) b->Args({1024, 1024, n, threads, 1});
-    b->Args({512, 384, 500, threads, 1});
-    b->Args({256, 256, 500, threads, 1});
+  b->ArgNames({"kind", "rows", "cols", "n", "threads", "fused"})->UseRealTime();
+  for (int kind : {0, 1, 2}) {  // f32, bf16, q8
+    for (int threads : {1, 2}) {
+      for (int n : {1, 2, 4, 8}) b->Args({kind, 1024, 1024, n, threads, 1});
+      b->Args({kind, 256, 256, 1, threads, 8});
+      b->Args({kind, 4096, 7168, 1, threads, 1});
+      for (int n : {16, 64, 512}) b->Args({kind, 1024, 1024, n, threads, 1});
+      b->Args({kind, 512, 384, 500, threads, 1});
+      b->Args({kind, 256, 256, 500, threads, 1});
+    }
   }
 }
 BENCHMARK(BM_MatMul)->Apply(MatMulArgs);
 
-// kind, rows, cols, n, threads, experts per call
+// rows, cols
+void BM_QuantizeRows(benchmark::State& state) {
+  const auto rows = static_cast<size_t>(state.range(0));
+  const auto cols = static_cast<size_t>(state.range(1));
+  const std::vector<float> x = Randoms(rows * cols);
+  const size_t groups = Q8Groups(cols);
+  std::vector<int8_t> values(rows * groups * kQ8Group);
+  std::vector<float> scales(rows * groups);
+  std::vector<int32_t> sums(rows * groups);
+  for (auto _ : state) {
+    QuantizeRows(x.data(), cols, cols, 0, rows,
+                 {values.data(), scales.data(), sums.data(), groups, groups});
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(
+      static_cast<double>(rows * cols) * 4e-9 * static_cast<double>(state.iterations()),
+      benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_QuantizeRows)->ArgNames({"rows", "cols"})->Args({1, 512})->Args({64, 512});
+
+// kind, rows, cols, n, threads, experts per call, activations as bytes
 void BM_ExpertMatMul(benchmark::State& state) {
   const auto kind = static_cast<ExpertKind>(state.range(0));
   const auto rows = static_cast<size_t>(state.range(1));
@@ -117,47 +150,54 @@ void BM_ExpertMatMul(benchmark::State& state) {
   const auto n = static_cast<size_t>(state.range(3));
   Bench& bench = Bench::For(static_cast<size_t>(state.range(4)));
   const auto experts = static_cast<size_t>(state.range(5));
+  const bool use_bytes = state.range(6) != 0;
   const size_t packed = kind == ExpertKind::kF32   ? rows * cols * 4
                         : kind == ExpertKind::kVq1 ? rows * cols / 16
-                                                   : rows * cols / 2;
-  const bool scaled = kind == ExpertKind::kMxfp4 || kind == ExpertKind::kMxfp4Sq;
-  const size_t bytes = packed + (scaled ? rows * cols / 32 : 0);
-  const size_t calls = std::max<size_t>(1, kSetBytes / (bytes * experts));
-  Result<PageBuffer> weights = PageBuffer::Allocate(calls * experts * bytes);
+                                                   : NibbleMatrixBytes(rows, cols);
+  const size_t calls = std::max<size_t>(1, kSetBytes / (packed * experts));
+  Result<PageBuffer> weights = PageBuffer::Allocate(calls * experts * packed);
   Result<PageBuffer> codebook = PageBuffer::Allocate(256 * 16 * sizeof(float));
   if (!weights || !codebook) return state.SkipWithError("out of memory");
   for (size_t i = 0; i < weights->size(); ++i) {
     weights->data()[i] = static_cast<std::byte>(kind == ExpertKind::kF32 ? 0x3c : 0x60 + i % 31);
   }
   const std::vector<float> x = Randoms(n * cols);
+  const size_t groups = Q8Groups(cols);
+  std::vector<int8_t> values(n * groups * kQ8Group);
+  std::vector<float> scales(n * groups);
+  std::vector<int32_t> sums(n * groups);
+  const Q8Rows q8{values.data(), scales.data(), sums.data(), groups, groups};
+  QuantizeRows(x.data(), cols, cols, 0, n, q8);
   std::vector<float> y(experts * n * rows);
   std::vector<ExpertJob> jobs(experts);
   size_t call = 0;
   for (auto _ : state) {
     for (size_t i = 0; i < experts; ++i) {
-      const std::byte* blob = weights->data() + (call * experts + i) * bytes;
+      const std::byte* blob = weights->data() + (call * experts + i) * packed;
       ExpertMatrix w{kind, rows, cols};
       w.packed = reinterpret_cast<const uint8_t*>(blob);
-      w.scales = w.packed + packed;
       w.smax = 1;
       w.values = reinterpret_cast<const float*>(blob);
       w.codebook = codebook->floats().data();
       jobs[i] = {w, x.data(), cols, y.data() + i * n * rows, rows, n};
+      if (use_bytes) jobs[i].q8 = q8;
     }
     if (!ParallelExpertMatMul(*bench.pool, jobs)) return state.SkipWithError("failed");
     benchmark::ClobberMemory();
     call = (call + 1) % calls;
   }
   const double operations = 2.0 * static_cast<double>(rows * cols * n * experts);
-  Report(state, bench, static_cast<double>(bytes * experts), operations);
+  Report(state, bench, static_cast<double>(packed * experts), operations);
 }
 
 void ExpertArgs(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"kind", "rows", "cols", "n", "threads", "experts"})->UseRealTime();
+  b->ArgNames({"kind", "rows", "cols", "n", "threads", "experts", "bytes"})->UseRealTime();
   for (int threads : {1, 2}) {
     for (int kind : {0, 1, 2, 3}) {
-      for (int n : {1, 4, 8, 64}) b->Args({kind, 128, 64, n, threads, 16});
-      for (int n : {1, 8}) b->Args({kind, 2048, 3072, n, threads, 1});
+      for (int bytes = 0; bytes <= (kind == 1 || kind == 2 ? 1 : 0); ++bytes) {
+        for (int n : {1, 4, 8, 64}) b->Args({kind, 128, 64, n, threads, 16, bytes});
+        for (int n : {1, 8}) b->Args({kind, 2048, 3072, n, threads, 1, bytes});
+      }
     }
   }
 }

@@ -38,12 +38,15 @@ class FakeModel : public Model {
   explicit FakeModel(size_t vocab = 100) {
     info_.architecture = "fake";
     info_.vocab = vocab;
-    info_.resident_bytes = 1000;
     info_.state_bytes = 100;
     info_.bytes_per_token = 1;
   }
   const ModelInfo& info() const override { return info_; }
   ModelInfo& mutable_info() { return info_; }
+  uint64_t resident_bytes() const override { return resident_bytes_; }
+  void SetResidentBytes(uint64_t bytes) { resident_bytes_ = bytes; }
+  bool prepared(Precision) const override { return true; }
+  Status Prepare(Precision, const LoadOptions&) const override { return {}; }
 
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
     return std::unique_ptr<Sequence>(std::make_unique<FakeSequence>());
@@ -83,6 +86,7 @@ class FakeModel : public Model {
   std::chrono::microseconds delay{0};
 
  private:
+  uint64_t resident_bytes_ = 1000;
   ModelInfo info_;
   mutable std::mutex mutex_;
   mutable std::vector<std::vector<SeenItem>> steps_;

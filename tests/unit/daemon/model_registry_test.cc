@@ -45,7 +45,7 @@ class RegistryTest : public ::testing::Test {
     if (fail_.load()) return Fail(ErrorCode::kCorrupt, ref.path + " is corrupt");
     LoadedModel loaded;
     auto model = std::make_shared<FakeModel>();
-    model->mutable_info().resident_bytes = bytes_.load();
+    model->SetResidentBytes(bytes_.load());
     loaded.model = model;
     alive_ = model;
     return loaded;

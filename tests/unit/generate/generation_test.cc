@@ -33,6 +33,9 @@ class ToySequence final : public Sequence {
 class ToyModel final : public Model {
  public:
   const ModelInfo& info() const override { return info_; }
+  uint64_t resident_bytes() const override { return 0; }
+  bool prepared(Precision) const override { return true; }
+  Status Prepare(Precision, const LoadOptions&) const override { return {}; }
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
     return std::make_unique<ToySequence>();
   }

@@ -172,7 +172,7 @@ TEST(LoadErrors, NoSuchFile) {
 }
 
 TEST(LoadErrors, OverTheMemoryLimit) {
-  const uint64_t needed = test::Load(kModel)->info().resident_bytes;
+  const uint64_t needed = test::Load(kModel)->resident_bytes();
   LoadOptions options;
   options.memory_limit = needed / 2;
   const auto model = LoadModel(kModel, options);
@@ -239,7 +239,7 @@ TEST(Load, InfoDescribesTheModel) {
   EXPECT_EQ(info.bytes_per_token, 4 * 48);
   EXPECT_GT(info.parameters, 0);
   EXPECT_GT(info.file_bytes, 0);
-  EXPECT_GT(info.resident_bytes, 0);
+  EXPECT_GT(model->resident_bytes(), 0);
 }
 
 TEST(Load, StateGrowsByPages) {

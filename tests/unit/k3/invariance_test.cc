@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/reference/random_k3.h"
@@ -43,12 +44,15 @@ SequenceOptions Expanded() {
 }
 
 // "k3b" is a recorded model, "awkward" a random one whose dimensions fit no vector.
-class Invariance : public testing::TestWithParam<const char*> {
+class Invariance : public testing::TestWithParam<std::tuple<const char*, Precision>> {
  protected:
-  Invariance() : model_(test::Load(ModelPath())), executor_(MakeExecutor(2)) {}
+  Invariance()
+      : precision_(std::get<1>(GetParam())),
+        model_(test::Load(ModelPath(), precision_)),
+        executor_(MakeExecutor(2)) {}
 
   static std::string ModelPath() {
-    const std::string name = GetParam();
+    const std::string name = std::get<0>(GetParam());
     if (name != "awkward") return std::string(MK_TEST_DATA) + "/golden/k3/" + name + "/model.bin";
     const std::string path = (std::filesystem::temp_directory_path() /
                               ("invariance_" + std::to_string(::getpid()) + ".bin"))
@@ -66,7 +70,8 @@ class Invariance : public testing::TestWithParam<const char*> {
   std::vector<int32_t> Tokens(size_t count, uint32_t seed) const {
     return RandomTokens(count, model_->info().vocab, seed);
   }
-  std::unique_ptr<Sequence> Make(const SequenceOptions& options = {}) const {
+  std::unique_ptr<Sequence> Make(SequenceOptions options = {}) const {
+    options.precision = precision_;
     return MakeSequence(*model_, options);
   }
   std::vector<float> Run(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -77,6 +82,7 @@ class Invariance : public testing::TestWithParam<const char*> {
     return Run(*Make(options), tokens);
   }
 
+  const Precision precision_;
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Executor> executor_;
 };
@@ -253,7 +259,10 @@ TEST_P(Invariance, ScratchStopsGrowing) {
   EXPECT_EQ(executor_->scratch().capacity(), capacity);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::Values("k3b", "k3c", "awkward"));
+INSTANTIATE_TEST_SUITE_P(Models, Invariance,
+                         testing::Combine(testing::Values("k3b", "k3c", "awkward"),
+                                          testing::Values(Precision::kExact, Precision::kBf16,
+                                                          Precision::kQ8)));
 
 // Two ways to compute the same function: close, not equal. Random models this narrow amplify
 // rounding: two f32 forwards with different orders of summation differ by up to 4e-5 of the span of
@@ -289,7 +298,9 @@ TEST_P(Closeness, ChunksAndStepsAgree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Closeness, testing::Values("k3a", "k3b", "k3c", "awkward"));
+INSTANTIATE_TEST_SUITE_P(Models, Closeness,
+                         testing::Combine(testing::Values("k3a", "k3b", "k3c", "awkward"),
+                                          testing::Values(Precision::kExact)));
 
 }  // namespace
 }  // namespace mk::test

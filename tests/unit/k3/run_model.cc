@@ -19,8 +19,10 @@ T Must(Result<T> result) {
 
 }  // namespace
 
-std::shared_ptr<const Model> Load(const std::string& path) {
-  return Must(LoadModel(path, LoadOptions{}));
+std::shared_ptr<const Model> Load(const std::string& path, Precision precision) {
+  LoadOptions options;
+  options.precision = precision;
+  return Must(LoadModel(path, options));
 }
 
 std::unique_ptr<Executor> MakeExecutor(size_t threads) {

@@ -13,7 +13,7 @@
 
 namespace mk::test {
 
-std::shared_ptr<const Model> Load(const std::string& path);
+std::shared_ptr<const Model> Load(const std::string& path, Precision precision = Precision::kExact);
 std::unique_ptr<Executor> MakeExecutor(size_t threads);
 std::unique_ptr<Sequence> MakeSequence(const Model& model, const SequenceOptions& options = {});
 

@@ -1,0 +1,105 @@
+#include "engine/kernels/q8_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/kernels/q8_rows.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "engine/kernels/v16-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mk {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr float kSmallest = 0x1p-100f;  // of the largest value of a group that is not taken as 0
+
+// Largest |lane| of two V16.
+HWY_INLINE float LargestMagnitude(const V16& a, const V16& b) {
+#if HWY_TARGET == HWY_SCALAR
+  float best = 0;
+  for (size_t i = 0; i < 16; ++i) {
+    best = std::max(best, std::fabs(hn::GetLane(a.part[i])));
+    best = std::max(best, std::fabs(hn::GetLane(b.part[i])));
+  }
+  return best;
+#else
+  VF best = hn::Max(hn::Abs(a.part[0]), hn::Abs(b.part[0]));
+  for (size_t i = 1; i < kV16Parts; ++i) {
+    best = hn::Max(best, hn::Max(hn::Abs(a.part[i]), hn::Abs(b.part[i])));
+  }
+  return hn::GetLane(hn::MaxOfLanes(DF(), best));
+#endif
+}
+
+// Rounds 16 lanes to bytes and adds them to `sum`.
+HWY_INLINE void StoreBytes(const V16& v, int8_t* out, VI& sum) {
+  for (size_t i = 0; i < kV16Parts; ++i) {
+#if HWY_TARGET == HWY_SCALAR
+    const auto q = static_cast<int32_t>(std::nearbyint(hn::GetLane(v.part[i])));
+    out[i] = static_cast<int8_t>(q);
+    sum = hn::Set(DI(), hn::GetLane(sum) + q);
+#else
+    const VI q = hn::NearestInt(v.part[i]);
+    const hn::FixedTag<int8_t, kRegisterLanes> d8;
+    hn::StoreU(hn::DemoteTo(d8, q), d8, out + i * kRegisterLanes);
+    sum = hn::Add(sum, q);
+#endif
+  }
+}
+
+HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float* scale,
+                              int32_t* sum) {
+  const float finite = ReduceSum16(Add16(Sub16(a, a), Sub16(b, b)));  // 0, or NaN
+  const float largest = LargestMagnitude(a, b);
+  if (!(finite == 0.0f) || largest < kSmallest) {
+    std::fill_n(values, kQ8Group, int8_t{0});
+    *scale = finite == 0.0f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    *sum = 0;
+    return;
+  }
+  const V16 inverse = Set16(127.0f / largest);
+  VI total = hn::Zero(DI());
+  StoreBytes(Mul16(a, inverse), values, total);
+  StoreBytes(Mul16(b, inverse), values + 16, total);
+  *scale = largest / 127.0f;
+  *sum = hn::GetLane(hn::SumOfLanes(DI(), total));
+}
+
+void QuantizeRow(const float* x, size_t cols, const Q8Rows& out) {
+  for (size_t g = 0; g < out.groups; ++g) {
+    const float* in = x + g * kQ8Group;
+    const size_t width = std::min(kQ8Group, cols - g * kQ8Group);
+    const V16 a = LoadGroup16(in, std::min<size_t>(width, 16));
+    const V16 b = width > 16 ? LoadGroup16(in + 16, width - 16) : Zero16();
+    QuantizeGroup(a, b, out.values + g * kQ8Group, out.scales + g, out.sums + g);
+  }
+}
+
+}  // namespace
+
+void QuantizeRowsImpl(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
+                      const Q8Rows& out) {
+  for (size_t row = begin; row < end; ++row) QuantizeRow(x + row * ldx, cols, out.From(row));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace mk
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mk {
+
+HWY_EXPORT(QuantizeRowsImpl);
+
+void QuantizeRows(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
+                  const Q8Rows& out) {
+  HWY_DYNAMIC_DISPATCH(QuantizeRowsImpl)(x, ldx, cols, begin, end, out);
+}
+
+}  // namespace mk
+#endif  // HWY_ONCE
