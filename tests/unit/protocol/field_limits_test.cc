@@ -109,6 +109,7 @@ std::vector<FieldLimit> AllLimits() {
       {"stop", "grace_ms", kWeekMs, kWeekMs + 1},
       {"tokenize", "dialect", "k3", "K3"},
       {"detokenize", "ids", json::array({last_id}), json::array({last_id + 1})},
+      {"detokenize", "ids", json::array({0}), json::array({-1})},
       {"build", "arch", std::string(64, 'a'), std::string(65, 'a')},
       {"build", "arch", "a", ""},
       {"build", "arch", "a", "a\n"},

@@ -129,6 +129,8 @@ TEST(Zmtp, FramingIsKept) {
   ExpectBroken(hello.substr(0, 64) + ZmtpMessage("m"), "a message before READY");
   ExpectBroken(hello.substr(0, 64) + std::string("\x04\x08\x05ERROR\x00\x00", 10), "ERROR");
   ExpectBroken(hello.substr(0, 64) + std::string("\x04\x07\x05READY\x0B", 9), "a torn property");
+  ExpectBroken(hello.substr(0, 64) + std::string("\x04\x0E\x05READY\x01k\x00\x00\x00\x09vv", 16),
+               "a torn value of a property");
 }
 
 TEST(Zmtp, SoundCommandsAreRefusedInTheWrongPlace) {
