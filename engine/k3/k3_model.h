@@ -27,6 +27,7 @@ class K3Model final : public Model {
   uint64_t resident_bytes() const override { return resident_bytes_.load(); }
   bool prepared(Precision precision) const override { return Weights(precision) != nullptr; }
   Status Prepare(Precision precision, const LoadOptions& options) const override;
+  Result<TokenWork> Work(Precision precision) const override;
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override;
   Status Forward(Executor& executor, std::span<ForwardItem> items,
                  ForwardObserver* observer) const override;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/model/token_work.h"
 
 namespace mk {
 
@@ -154,6 +155,10 @@ class Model {
   // Reads the weights in the form of one more precision; nothing to do if they are there. Errors as
   // LoadModel; the model is as before after one.
   virtual Status Prepare(Precision precision, const LoadOptions& options) const = 0;
+
+  // What one token costs in a prepared precision; kInvalidArgument for another one. Slow for models
+  // of many experts: it goes through the table of tensors.
+  virtual Result<TokenWork> Work(Precision precision) const = 0;
 
   // Fails with kOutOfMemory or kInvalidArgument (a precision that is not prepared).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const = 0;

@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/bench/ceilings.h"
 #include "engine/kernels/activations.h"
 #include "engine/kernels/expert_matmul.h"
 #include "engine/kernels/matmul.h"
@@ -21,7 +22,6 @@
 #include "engine/kernels/vector_ops.h"
 #include "engine/parallel/flush_denormals.h"
 #include "engine/parallel/page_buffer.h"
-#include "tests/bench/kernels/ceilings.h"
 
 namespace mk {
 namespace {
@@ -38,10 +38,13 @@ struct Bench {
     Bench& bench = all[threads];
     if (!bench.pool) {
       bench.pool = std::move(*ThreadPool::Create(threads));
-      bench.ceilings = MeasureCeilings(*bench.pool);
-      std::printf("# %zu thread(s), %.*s: read %.1f GB/s, f32 FMA %.1f GFLOP/s\n", threads,
-                  static_cast<int>(KernelTarget().size()), KernelTarget().data(),
-                  bench.ceilings.read_gb_per_s, bench.ceilings.fma_gflop_per_s);
+      bench.ceilings = *MeasureCeilings(*bench.pool);
+      std::printf(
+          "# %zu thread(s), %.*s: read %.1f GB/s (24 MiB: %.1f), f32 FMA %.1f GFLOP/s, int8 %.1f "
+          "GOP/s\n",
+          threads, static_cast<int>(KernelTarget().size()), KernelTarget().data(),
+          bench.ceilings.read_gb_per_s, bench.ceilings.cache_read_gb_per_s,
+          bench.ceilings.fma_gflop_per_s, bench.ceilings.int8_gop_per_s);
       std::fflush(stdout);
     }
     return bench;
@@ -88,8 +91,8 @@ void BM_MatMul(benchmark::State& state) {
   const size_t groups = Q8Groups(cols);
   std::vector<int8_t> values(n * groups * kQ8Group);
   std::vector<float> scales(n * groups);
-  std::vector<int32_t> sums(n * groups);
-  const Q8Rows q8{values.data(), scales.data(), sums.data(), groups, groups};
+  std::vector<int32_t> offsets(n * groups);
+  const Q8Rows q8{values.data(), scales.data(), offsets.data(), groups, groups};
   QuantizeRows(x.data(), cols, cols, 0, n, q8);
   std::vector<float> y(fused * n * rows);
   std::vector<MatMulJob> jobs(fused);
@@ -130,10 +133,10 @@ void BM_QuantizeRows(benchmark::State& state) {
   const size_t groups = Q8Groups(cols);
   std::vector<int8_t> values(rows * groups * kQ8Group);
   std::vector<float> scales(rows * groups);
-  std::vector<int32_t> sums(rows * groups);
+  std::vector<int32_t> offsets(rows * groups);
   for (auto _ : state) {
     QuantizeRows(x.data(), cols, cols, 0, rows,
-                 {values.data(), scales.data(), sums.data(), groups, groups});
+                 {values.data(), scales.data(), offsets.data(), groups, groups});
     benchmark::ClobberMemory();
   }
   state.counters["GB/s"] = benchmark::Counter(
@@ -165,8 +168,8 @@ void BM_ExpertMatMul(benchmark::State& state) {
   const size_t groups = Q8Groups(cols);
   std::vector<int8_t> values(n * groups * kQ8Group);
   std::vector<float> scales(n * groups);
-  std::vector<int32_t> sums(n * groups);
-  const Q8Rows q8{values.data(), scales.data(), sums.data(), groups, groups};
+  std::vector<int32_t> offsets(n * groups);
+  const Q8Rows q8{values.data(), scales.data(), offsets.data(), groups, groups};
   QuantizeRows(x.data(), cols, cols, 0, n, q8);
   std::vector<float> y(experts * n * rows);
   std::vector<ExpertJob> jobs(experts);

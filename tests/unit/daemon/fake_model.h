@@ -48,6 +48,7 @@ class FakeModel : public Model {
   bool prepared(Precision) const override { return true; }
   Status Prepare(Precision, const LoadOptions&) const override { return {}; }
 
+  Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
     return std::unique_ptr<Sequence>(std::make_unique<FakeSequence>());
   }

@@ -36,6 +36,7 @@ class ToyModel final : public Model {
   uint64_t resident_bytes() const override { return 0; }
   bool prepared(Precision) const override { return true; }
   Status Prepare(Precision, const LoadOptions&) const override { return {}; }
+  Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
     return std::make_unique<ToySequence>();
   }

@@ -1,0 +1,137 @@
+// What a token of a K3 model costs: counted over the matrices of a prepared spine, so that it holds
+// for whatever forms a precision keeps them in.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/k3/expert_arena.h"
+#include "engine/k3/k3_model.h"
+
+namespace mk::k3 {
+namespace {
+
+// Adds up what a decoded token reads and multiplies.
+class Count {
+ public:
+  explicit Count(const K3Shape& shape) : shape_(shape) {}
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t multiply_adds() const { return multiply_adds_; }
+
+  void Add(const PackedMatrix& w) {
+    bytes_ += PackedBytes(w.kind, w.rows, w.cols);
+    multiply_adds_ += uint64_t{w.rows} * w.cols;
+  }
+  void Add(const std::vector<PackedMatrix>& heads) {
+    for (const PackedMatrix& w : heads) Add(w);
+  }
+  // Gains, biases and the like: one operation per value.
+  void Add(Vector values) {
+    bytes_ += values.size_bytes();
+    multiply_adds_ += values.size();
+  }
+
+  // Per head the recurrence decays the D x D state, reads it with the key, adds the write, and
+  // reads it with the query: four operations per element.
+  void Add(const KdaWeights& w) {
+    Add(w.input);
+    Add(w.decay);
+    Add(w.output);
+    Add(Vector{w.conv, 3 * shape_.conv_taps * shape_.kda_width});
+    Add(w.decay_bias);
+    Add(w.decay_rate);
+    Add(w.norm);
+    multiply_adds_ += 4 * uint64_t{shape_.kda_width} * shape_.kda_dim;
+  }
+
+  // The key rows themselves are for expanded caches only.
+  void Add(const MlaWeights& w) {
+    Add(w.input);
+    Add(w.query);
+    Add(w.output);
+    Add(w.key_transposed);
+    Add(w.value);
+    Add(w.query_norm);
+    Add(w.latent_norm);
+  }
+
+  void Add(const DenseWeights& w) {
+    Add(w.input);
+    Add(w.output);
+  }
+
+  void Add(const MoeWeights& w) {
+    Add(w.input);
+    Add(w.routed_up);
+    Add(w.shared_down);
+    Add(w.bias);
+    Add(w.routed_norm);
+    multiply_adds_ += 3 * uint64_t{shape_.top_k} * shape_.expert_inner * shape_.routed_width;
+  }
+
+  void AddLayer(size_t l, const LayerWeights& w) {
+    Add(w.input_norm);
+    Add(w.post_norm);
+    Add(w.attention_mix);
+    Add(w.mlp_mix);
+    if (shape_.attention[l] == AttentionKind::kKda) {
+      Add(w.kda);
+    } else {
+      Add(w.mla);
+    }
+    if (shape_.feed_forward[l] == FeedForwardKind::kDense) {
+      Add(w.dense);
+    } else {
+      Add(w.moe);
+    }
+  }
+
+ private:
+  const K3Shape& shape_;
+  uint64_t bytes_ = 0;
+  uint64_t multiply_adds_ = 0;
+};
+
+// Multiply-adds per pair of positions, layer and head: over the latent rows, or over expanded keys
+// and values, whichever is less.
+uint64_t PairWork(const K3Shape& shape) {
+  return std::min(shape.latent_row() + shape.kv_rank, shape.qk + shape.value);
+}
+
+}  // namespace
+
+Result<TokenWork> K3Model::Work(Precision precision) const {
+  const K3Weights* weights = Weights(precision);
+  if (weights == nullptr) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "this model is not loaded in the precision " + std::string(PrecisionName(precision)),
+        "prepare the precision first");
+  }
+  const K3Shape& shape = *shape_;
+  TokenWork work;
+  Count head(shape);
+  head.Add(weights->head);
+  Count rest(shape);
+  rest.Add(weights->final_norm);
+  rest.Add(weights->output_mix);
+  for (size_t l = 0; l < shape.layers; ++l) {
+    rest.AddLayer(l, weights->layers[l]);
+    if (shape.feed_forward[l] == FeedForwardKind::kDense) continue;
+    Result<ExpertArena> arena = PlanExpertArena(*file_, shape, l);
+    if (!arena) return Fail(arena.error());
+    work.all_expert_bytes += arena->bytes;
+    // The experts of a layer may be stored in different forms: their mean.
+    work.expert_bytes += arena->bytes / shape.experts * shape.top_k;
+  }
+  work.spine_bytes = rest.bytes() + head.bytes() + shape.hidden * sizeof(float);
+  work.multiply_adds = rest.multiply_adds();
+  work.head_multiply_adds = head.multiply_adds();
+  work.state_bytes = info_.state_bytes;
+  work.context_bytes = info_.bytes_per_token;
+  work.context_multiply_adds = shape.mla_layers * shape.mla_heads * PairWork(shape);
+  return work;
+}
+
+}  // namespace mk::k3
