@@ -16,8 +16,10 @@ namespace {
 
 // While the transport is full: how soon to try again.
 constexpr int kRetryMilliseconds = 10;
-// Messages and events per round, so that no source starves the others.
+// Messages and events per round, so that no source starves the others. A message may take a while
+// to decode (a prompt of a million ids takes milliseconds), so time is bounded too.
 constexpr size_t kMessagesPerRound = 256;
+constexpr auto kReceivingPerRound = std::chrono::milliseconds(5);
 constexpr size_t kEventsPerRound = 1024;
 
 }  // namespace
@@ -103,10 +105,12 @@ int Server::PollMilliseconds(Clock::time_point now) const {
 }
 
 void Server::ReceiveSome() {
+  const auto end = Clock::now() + kReceivingPerRound;
   Incoming incoming;
   for (size_t i = 0; i < kMessagesPerRound && parts_->transport->Receive(incoming); ++i) {
     parts_->counters.Add(Counter::kMessagesReceived);
     Dispatch(incoming);
+    if (Clock::now() >= end) return;
   }
 }
 

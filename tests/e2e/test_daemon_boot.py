@@ -59,6 +59,18 @@ def test_a_second_start_says_who_runs_and_succeeds(daemon: Daemon) -> None:
     assert daemon.client().call("ping")["pid"] == daemon.pid  # still the first
 
 
+def test_a_daemon_that_hangs_is_told_from_one_that_runs(daemon: Daemon) -> None:
+    """It holds the lock and its socket accepts, but nobody answers."""
+    daemon.start()
+    daemon.signal(signal.SIGSTOP)
+    try:
+        line = fails_to_start(daemon)
+    finally:
+        daemon.signal(signal.SIGCONT)
+    assert f"(pid {daemon.pid})" in line and "does not answer" in line
+    assert daemon.client().call("ping")["pid"] == daemon.pid
+
+
 def test_of_many_that_race_one_serves(daemon: Daemon) -> None:
     read_end, write_end = os.pipe()
     racers = [

@@ -142,6 +142,27 @@ def test_stop_lets_short_runs_end(daemon: Daemon, client: Client) -> None:
     assert daemon.wait() == 0
 
 
+def test_what_has_not_begun_is_told_at_once_that_the_daemon_leaves(
+    make_daemon: MakeDaemon,
+) -> None:
+    daemon = make_daemon()
+    daemon.config.write_text("max_batch = 1\n")
+    client = daemon.start().client()
+    begun = [endless(client) for _ in range(4)]
+    waits = endless(client)
+    for number in begun:
+        client.wait_tokens(number, 1)
+    daemon.client().call("stop", grace_ms=60_000)
+    start = time.monotonic()
+    with pytest.raises(ReplyError) as caught:
+        client.finish(waits)
+    assert caught.value.code == "shutting_down" and time.monotonic() - start < 5
+    for number in begun:  # and they go on until they are cancelled
+        client.call("cancel", request=number)
+        assert client.finish(number)["finish_reason"] == "cancelled"
+    assert daemon.wait() == 0
+
+
 def test_after_the_grace_time_runs_end_with_shutting_down(daemon: Daemon, client: Client) -> None:
     number = endless(client)
     client.wait_tokens(number, 10)
@@ -162,11 +183,13 @@ def test_sigterm_in_the_middle_of_everything(daemon: Daemon) -> None:
     long_prompt(daemon.client(), 100_000)
     daemon.signal(signal.SIGTERM)
     wait_for(lambda: "leaving" in daemon.log())
-    daemon.signal(signal.SIGTERM)  # at once
+    daemon.signal(signal.SIGTERM)  # at once, not after the grace time of three seconds
+    start = time.monotonic()
     for one, number in zip(clients, numbers, strict=True):
         with pytest.raises(ReplyError) as caught:
             one.finish(number)
         assert caught.value.code == "shutting_down"
+    assert time.monotonic() - start < 2
     assert daemon.wait() == 0
 
 

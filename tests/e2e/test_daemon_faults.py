@@ -207,9 +207,13 @@ def test_an_oversized_message_ends_its_senders_connection_only(
 
 
 def test_several_frames_are_refused(client: Client) -> None:
-    client.dealer.send_multipart([b"a", b"b", b"c"])
     client.replies[0] = []
-    assert client.next_reply(0, 0)["body"]["code"] == "bad_request"
+    whole = msgpack.packb({"v": 1, "id": 1, "op": "ping", "args": {}})
+    for at, frames in enumerate(([b"a", b"b", b"c"], [whole, b""], [whole, whole])):
+        client.dealer.send_multipart(frames)
+        refusal = client.next_reply(0, at)["body"]
+        assert refusal["code"] == "bad_request" and "one frame" in refusal["message"]
+    assert client.call("ping")
 
 
 def test_ids_of_open_requests_are_unique(client: Client) -> None:

@@ -113,6 +113,20 @@ def test_a_daemon_killed_in_a_stream_is_an_error_and_the_next_run_works(mk: Mk) 
     assert mk.status()["pid"] != killed
 
 
+@pytest.mark.slow
+def test_a_daemon_that_hangs_in_a_stream_is_not_waited_for_for_ever(mk: Mk) -> None:
+    mk("load", model())
+    process = mk.streaming("-m", model())
+    pid = mk.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = mk.wait(process)  # after twenty seconds
+        assert done.returncode == 3
+        check_error(done, "does not answer any more")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def test_a_killed_client_is_gone_from_status_within_five_seconds(mk: Mk) -> None:
     mk("load", model())
     process = mk.streaming("-m", model())

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <vector>
 
 #include "client/access.h"
 #include "tests/unit/client/fake_daemon.h"
@@ -106,12 +110,17 @@ TEST(Connection, NoSocketIsNobody) {
   EXPECT_NE(failure.error.message.find("no socket"), std::string::npos);
 }
 
-// A socket that was bound and left behind, as by a process that was killed.
-void LeaveSocketBehind(const std::string& path) {
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+sockaddr_un AddressOf(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
+// A socket that was bound and left behind, as by a process that was killed.
+void LeaveSocketBehind(const std::string& path) {
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = AddressOf(path);
   ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
 }
 
@@ -139,6 +148,54 @@ TEST(Connection, ASocketWithoutPermissionIsNotNobody) {
   EXPECT_NE(failure.error.message.find("permission"), std::string::npos);
 }
 
+TEST(Connection, ADaemonThatAcceptsNobodyHasADeadline) {
+  const TempFolder folder;
+  const sockaddr_un address = AddressOf(folder / "d.sock");
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  const UniqueFd listening(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::bind(listening.get(), generic, sizeof(address)), 0);
+  ASSERT_EQ(::listen(listening.get(), 0), 0);
+  std::vector<UniqueFd> waiting;  // until its queue is full
+  int result = 0;
+  while (result == 0 && waiting.size() < 10) {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    result = ::connect(waiting.back().get(), generic, sizeof(address));
+  }
+  ASSERT_NE(result, 0);
+  auto connection = Connection::Connect(folder / "d.sock", After(milliseconds(100)));
+  ASSERT_FALSE(connection.has_value());
+  EXPECT_EQ(connection.error().absence, Absence::kOther);
+  EXPECT_NE(connection.error().error.message.find("accepts no connection"), std::string::npos);
+}
+
+TEST(Connection, ADaemonOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a process of another user";
+  const TempFolder folder;
+  const sockaddr_un address = AddressOf(folder / "d.sock");
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    // The kernel keeps who it was that called listen().
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool bound =
+        ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    const bool serves = bound && ::setuid(65534) == 0 && ::listen(fd, 5) == 0;
+    if (::write(ready[1], serves ? "y" : "n", 1) == 1) ::pause();
+    ::_exit(0);
+  }
+  char answer = 0;
+  EXPECT_EQ(::read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  const ConnectFailure failure = FailureAt(folder / "d.sock");
+  EXPECT_EQ(failure.absence, Absence::kOther);
+  EXPECT_NE(failure.error.message.find("65534"), std::string::npos) << failure.error.message;
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST(Connection, AFolderThatOthersMayEnterIsRefused) {
   FakeDaemon daemon(Echo);
   ::chmod(daemon.folder().path().c_str(), 0755);
@@ -152,9 +209,7 @@ class Stranger {
  public:
   Stranger(const std::string& path, std::string says, bool closes)
       : listening_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    sockaddr_un address = AddressOf(path);
     ::bind(listening_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
     ::listen(listening_.get(), 1);
     thread_ = std::thread([this, says, closes] {

@@ -63,6 +63,9 @@ TEST(BoundedQueue, CloseFreesAProducerThatWaits) {
   queue.Push(1);
   std::atomic<int> pushed{-1};
   std::thread producer([&] { pushed = queue.Push(2) ? 1 : 0; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(pushed, -1);  // it does wait
+  EXPECT_EQ(queue.size(), 1U);
   queue.Close();
   producer.join();
   EXPECT_EQ(pushed, 0);

@@ -360,6 +360,9 @@ TEST_F(ClientTableTest, AClientThatDoesNotTakeItsLastMessagesIsForgotten) {
   protocol::TokenChunk chunk;
   chunk.text = std::string(1 << 16, 'x');
   while (!request->outbox.has_unsent()) table.Send(*request, chunk, 1);
+  const uint64_t sent = request->outbox.next_seq();
+  table.SendProgress(*request, {"prefill", 1, 2, "tokens"}, now + 1s);
+  EXPECT_EQ(request->outbox.next_seq(), sent);  // it has enough to read
   table.CheckSilence(now + 6s);
   ASSERT_EQ(table.TakeLost().size(), 1U);
   table.Finish(*request, protocol::Error{});
@@ -379,8 +382,24 @@ TEST_F(ClientTableTest, ARequestThatEndedIsStillKnownToHaveBeen) {
   EXPECT_TRUE(table.EverOpened("peer", 3));
   EXPECT_FALSE(table.EverOpened("peer", 4));
   EXPECT_FALSE(table.EverOpened("stranger", 3));
+  table.ForgetIdle(Clock::now() + 2min);
+  EXPECT_TRUE(table.EverOpened("peer", 3));  // not while a request is open
   table.Finish(*request, protocol::Error{});
   table.TakeLost();  // the peer is no connection
+}
+
+TEST_F(ClientTableTest, AnIdleClientIsForgottenAfterAWhile) {
+  ClientTable table(*transport_, counters_);
+  auto dealer = Dealer();
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const auto now = Clock::now();
+  table.Finish(*table.Open(incoming.peer, Run(3), now), protocol::Error{});
+  table.ForgetIdle(now + 30s);
+  EXPECT_TRUE(table.EverOpened(incoming.peer, 3));
+  table.ForgetIdle(now + 2min);
+  EXPECT_FALSE(table.EverOpened(incoming.peer, 3));
 }
 
 TEST_F(ClientTableTest, OneThatComesBackAndReusesANumberKeepsItsNewRequest) {
