@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "engine/kernels/target.h"
@@ -36,6 +37,15 @@ double FmaRound(size_t steps, float* out) {
   return 2.0 * 16 * kChains * static_cast<double>(steps);
 }
 
+// Calls body(0) ... body(N-1) with indices known to the compiler, so that arrays stay in registers.
+template <size_t N, size_t I = 0, class Body>
+HWY_INLINE void Unrolled(const Body& body) {
+  if constexpr (I < N) {
+    body(std::integral_constant<size_t, I>());
+    Unrolled<N, I + 1>(body);
+  }
+}
+
 // The same of byte dot products: four products and sums per lane and step. Weights differ from
 // chain to chain and activations from step to step, so that no product can be kept.
 template <bool kVnni>
@@ -46,22 +56,22 @@ double ByteDotSteps(size_t steps, float* out) {
   for (size_t i = 0; i < kTable * 64; ++i) table[i / 64][i % 64] = static_cast<int8_t>(i % 63);
   I16 chain[kChains];
   Bytes64 w[kChains];
-  for (size_t i = 0; i < kChains; ++i) {
+  Unrolled<kChains>([&](auto i) HWY_ATTR {
     chain[i] = SetInts16(static_cast<int32_t>(i));
     w[i] = LoadBytes64(table[i]);
-  }
+  });
   for (size_t step = 0; step < steps; ++step) {
     const Bytes64 x = LoadBytes64(table[step % kTable]);
-    for (size_t i = 0; i < kChains; ++i) {
+    Unrolled<kChains>([&](auto i) HWY_ATTR {
       if constexpr (kVnni) {
         AddDotUnsigned(chain[i], w[i], x);
       } else {
         AddDot(chain[i], w[i], x);
       }
-    }
+    });
   }
-  V16 sum = ToFloats16(chain[0]);
-  for (size_t i = 1; i < kChains; ++i) sum = Add16(sum, ToFloats16(chain[i]));
+  V16 sum = Zero16();
+  Unrolled<kChains>([&](auto i) HWY_ATTR { sum = Add16(sum, ToFloats16(chain[i])); });
   Store16(sum, out);
   return 2.0 * 64 * kChains * static_cast<double>(steps);
 }
