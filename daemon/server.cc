@@ -16,9 +16,8 @@ namespace {
 
 // While the transport is full: how soon to try again.
 constexpr int kRetryMilliseconds = 10;
-// Messages and events per round, so that no source starves the others. A message may take a while
-// to decode (a prompt of a million ids takes milliseconds), so time is bounded too.
-constexpr size_t kMessagesPerRound = 256;
+// Per round, so that no source starves the others. For messages a time, because some take a while
+// to decode: a prompt of a million ids takes milliseconds.
 constexpr auto kReceivingPerRound = std::chrono::milliseconds(5);
 constexpr size_t kEventsPerRound = 1024;
 
@@ -107,7 +106,7 @@ int Server::PollMilliseconds(Clock::time_point now) const {
 void Server::ReceiveSome() {
   const auto end = Clock::now() + kReceivingPerRound;
   Incoming incoming;
-  for (size_t i = 0; i < kMessagesPerRound && parts_->transport->Receive(incoming); ++i) {
+  while (parts_->transport->Receive(incoming)) {
     parts_->counters.Add(Counter::kMessagesReceived);
     Dispatch(incoming);
     if (Clock::now() >= end) return;
