@@ -185,7 +185,7 @@ class Runner {
     if (!measured) return Fail(measured.error());
     std::sort(samples_.begin(), samples_.end());
     const auto quantile = [&](size_t tenths) {
-      return samples_[(samples_.size() - 1) * tenths / 10];
+      return samples_[((samples_.size() - 1) * tenths + 5) / 10];
     };
     BenchPoint point;
     point.kind = task.kind;

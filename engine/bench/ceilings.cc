@@ -109,7 +109,6 @@ constexpr int kRounds = 12;
 constexpr size_t kSteps = size_t{1} << 19;
 // Reads of one round at least, so that starting the workers costs nothing beside them.
 constexpr size_t kRoundBytes = size_t{256} << 20;
-// A set for streaming reads: larger than the caches of the workers' cores.
 constexpr size_t kStreamBytesPerWorker = size_t{64} << 20;
 constexpr size_t kLeastStreamBytes = size_t{256} << 20;
 constexpr size_t kReadUnit = 128 * sizeof(float);
@@ -147,15 +146,15 @@ Result<double> BestRate(ThreadPool& pool, const std::function<bool()>& go_on, co
   return best;
 }
 
-size_t StreamBytes(const ThreadPool& pool) {
-  return std::max(kLeastStreamBytes, kStreamBytesPerWorker * pool.size());
-}
-
 }  // namespace
+
+size_t StreamSetBytes(size_t threads) {
+  return std::max(kLeastStreamBytes, kStreamBytesPerWorker * threads);
+}
 
 Result<double> MeasureRead(ThreadPool& pool, size_t bytes, const std::function<bool()>& go_on) {
   const size_t workers = pool.size();
-  const size_t total = std::min(bytes, StreamBytes(pool));
+  const size_t total = std::min(bytes, StreamSetBytes(pool.size()));
   const size_t part = std::max<size_t>(1, total / workers / kReadUnit) * kReadUnit;
   Result<PageBuffer> buffer = PageBuffer::Allocate(part * workers);
   if (!buffer) return Fail(buffer.error());
@@ -192,7 +191,7 @@ Result<Ceilings> MeasureCeilings(ThreadPool& pool, const std::function<bool()>& 
   Result<double> cache = MeasureRead(pool, kCacheSetBytes, go_on);
   if (!cache) return Fail(cache.error());
   found.cache_read_gb_per_s = *cache;
-  Result<double> stream = MeasureRead(pool, StreamBytes(pool), go_on);
+  Result<double> stream = MeasureRead(pool, StreamSetBytes(pool.size()), go_on);
   if (!stream) return Fail(stream.error());
   found.read_gb_per_s = *stream;
   return found;

@@ -21,6 +21,9 @@ struct Ceilings {
 
 inline constexpr size_t kCacheSetBytes = size_t{24} << 20;
 
+// Bytes of the set for streaming reads, larger than the caches of so many cores.
+size_t StreamSetBytes(size_t threads);
+
 // Takes about a second; between rounds asks `go_on` (may be empty) whether to. kOutOfMemory,
 // kCancelled.
 Result<Ceilings> MeasureCeilings(ThreadPool& pool, const std::function<bool()>& go_on = {});

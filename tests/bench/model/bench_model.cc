@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "engine/bench/bench_model.h"
+#include "engine/bench/report.h"
 #include "engine/kernels/target.h"
 
 namespace mk {
@@ -60,18 +60,13 @@ int Run(const char* path, Precision precision, size_t threads, const BenchPlan& 
   const std::chrono::duration<double> load = std::chrono::steady_clock::now() - start;
   std::printf("%s, %s, %s, loaded in %.2f s\n", path, PrecisionName(precision).data(),
               KernelTarget().data(), load.count());
-  ThreadPool& pool = (*executor)->pool();
-  Result<Ceilings> ceilings = MeasureCeilings(pool);
-  if (!ceilings) return Refuse(ceilings.error().ToString());
-  Print(*ceilings);
-  Result<Roof> roof = MeasureRoof(**model, precision, pool, *ceilings);
-  if (!roof) return Refuse(roof.error().ToString());
-  Print(*roof);
+  Result<BenchReport> report = RunBench(**model, precision, **executor, plan);
+  if (!report) return Refuse(report.error().ToString());
+  for (const Ceilings& ceilings : report->ceilings) Print(ceilings);
+  Print(report->roof);
   std::printf("%-16s %10s %9s %9s %9s %8s %8s %10s %8s\n", "", "tok/s", "step ms", "p10", "p90",
               "GB/s", "GOP/s", "limit", "share");
-  Result<std::vector<BenchPoint>> points = BenchModel(**model, **executor, *roof, plan);
-  if (!points) return Refuse(points.error().ToString());
-  for (const BenchPoint& point : *points) Print(point);
+  for (const BenchPoint& point : report->points) Print(point);
   return 0;
 }
 
