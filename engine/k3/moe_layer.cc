@@ -92,7 +92,7 @@ void CopyRow(const Activations& source, size_t from, const Activations& target, 
   const Q8Rows out = target.q8.From(to);
   std::copy_n(in.values, in.groups * kQ8Group, out.values);
   std::copy_n(in.scales, in.groups, out.scales);
-  std::copy_n(in.sums, in.groups, out.sums);
+  std::copy_n(in.offsets, in.groups, out.offsets);
 }
 
 // h of every pick, copied to the pick's slot.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/kernels/nibble_matmul.h"
+#include "engine/kernels/nibble_panels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/expert_matmul.cc"
@@ -170,6 +171,35 @@ size_t RowAt(const ExpertJob& job, uint64_t work) {
   return work >= JobWork(job) ? job.w.rows : row;
 }
 
+// Calls body(job, first row, end row) for the pieces of jobs whose work, laid end to end, is
+// [begin, end).
+template <typename Body>
+void ForPieces(std::span<const ExpertJob> jobs, uint64_t begin, uint64_t end, const Body& body) {
+  uint64_t offset = 0;
+  for (const ExpertJob& job : jobs) {
+    const uint64_t work = JobWork(job);
+    if (work > 0 && offset < end && offset + work > begin) {
+      const size_t first = begin <= offset ? 0 : RowAt(job, begin - offset);
+      const size_t last = RowAt(job, end - offset);
+      if (first < last) body(job, first, last);
+    }
+    offset += work;
+    if (offset >= end) break;
+  }
+}
+
+// Asks for the first part of a piece. The matrices of small experts lie all over memory and end
+// before the processor has noticed a stream; asking for those of a task at once hides the waits.
+void PrefetchRows(const ExpertJob& job, size_t first, size_t last) {
+  constexpr size_t kMostBytes = size_t{16} << 10;
+  if (!TakesBytes(job.w.kind)) return;
+  const size_t panel_bytes = NibblePanelBytes(job.w.cols);
+  const uint8_t* begin = job.w.packed + first / kNibblePanelRows * panel_bytes;
+  const size_t panels = (last - first + kNibblePanelRows - 1) / kNibblePanelRows;
+  const uint8_t* end = begin + std::min(kMostBytes, panels * panel_bytes);
+  for (const uint8_t* p = begin; p < end; p += 64) __builtin_prefetch(p, 0, 2);
+}
+
 }  // namespace
 
 Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs) {
@@ -185,17 +215,12 @@ Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs) {
   return pool.ParallelFor(tasks, [&](size_t task, size_t) {
     const uint64_t begin = task * goal;
     const uint64_t end = begin + goal;
-    uint64_t offset = 0;
-    for (const ExpertJob& job : jobs) {
-      const uint64_t work = JobWork(job);
-      if (work > 0 && offset < end && offset + work > begin) {
-        const size_t first = begin <= offset ? 0 : RowAt(job, begin - offset);
-        const size_t last = RowAt(job, end - offset);
-        if (first < last) ExpertMatMul(job, first, last);
-      }
-      offset += work;
-      if (offset >= end) break;
-    }
+    ForPieces(jobs, begin, end, [](const ExpertJob& job, size_t first, size_t last) {
+      PrefetchRows(job, first, last);
+    });
+    ForPieces(jobs, begin, end, [](const ExpertJob& job, size_t first, size_t last) {
+      ExpertMatMul(job, first, last);
+    });
   });
 }
 

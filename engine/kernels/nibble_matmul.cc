@@ -41,12 +41,13 @@ constexpr size_t PanelsFor(size_t) {
 constexpr size_t kEights = kNibbleGroup / 8;
 constexpr size_t kEightBytes = 4 * kNibblePanelRows;
 
-// Twice the value of each nibble, and the same plus 12.
+// Twice the value of each nibble, and the same plus 16.
 alignas(16) constexpr int8_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                0, -1, -2, -3, -4, -6, -8, -12};
-alignas(16) constexpr int8_t kBiasedE2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24,
-                                                12, 11, 10, 9,  8,  6,  4,  0};
-constexpr int kNibbleBias = 12;
+alignas(16) constexpr int8_t kBiasedE2m1[16] = {16, 17, 18, 19, 20, 22, 24, 28,
+                                                16, 15, 14, 13, 12, 10, 8,  4};
+// Offsets of activations are those of a bias of 128 = 16 << 3.
+constexpr int kOffsetShift = 3;
 
 // ---- decoding ----
 
@@ -204,6 +205,29 @@ void FloatTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P
 
 // ---- activations as bytes ----
 
+// Adds the products with four columns of sixteen rows: the low or the high halves of `eights`.
+template <bool kVnni, size_t P, size_t N>
+HWY_INLINE void FourColumns(const uint8_t* const (&eights)[P], bool high, const int8_t* x,
+                            size_t x_stride, I16 (&sum)[P][N]) {
+  Bytes64 weights[P];
+  HWY_UNROLL(4)
+  for (size_t p = 0; p < P; ++p) {
+    weights[p] = LookUp(eights[p], high, kVnni ? kBiasedE2m1 : kTwiceE2m1);
+  }
+  HWY_UNROLL(12)
+  for (size_t n = 0; n < N; ++n) {
+    const Bytes64 four = RepeatBytes4(x + n * x_stride);
+    HWY_UNROLL(4)
+    for (size_t p = 0; p < P; ++p) {
+      if constexpr (kVnni) {
+        AddDotUnsigned(sum[p][n], weights[p], four);
+      } else {
+        AddDot(sum[p][n], weights[p], four);
+      }
+    }
+  }
+}
+
 template <bool kVnni, bool kSquare, size_t P, size_t N>
 void ByteTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P][N]) {
   const ExpertJob& job = *walk.job;
@@ -211,27 +235,18 @@ void ByteTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P]
   for (size_t g = 0; g < walk.groups; ++g) {
     I16 sum[P][N];
     for (size_t n = 0; n < N; ++n) {
-      // Biased weights are 12 too large: subtract 12 times the sum of x.
-      const int32_t start = kVnni ? -kNibbleBias * x.sums[n * x.stride + g] : 0;
-      for (size_t p = 0; p < P; ++p) sum[p][n] = SetInts16(start);
+      // Biased weights are 16 too large: the offset takes 16 times the sum of x back.
+      const I16 start = SetInts16(kVnni ? x.offsets[n * x.stride + g] >> kOffsetShift : 0);
+      for (size_t p = 0; p < P; ++p) sum[p][n] = start;
     }
-    for (size_t half = 0; half < 2 * kEights; ++half) {
-      Bytes64 weights[P];
-      for (size_t p = 0; p < P; ++p) {
-        const uint8_t* eight = panel + p * walk.panel_bytes + walk.scale_bytes +
-                               g * kNibbleGroupBytes + half / 2 * kEightBytes;
-        weights[p] = LookUp(eight, half % 2 == 1, kVnni ? kBiasedE2m1 : kTwiceE2m1);
-      }
-      for (size_t n = 0; n < N; ++n) {
-        const Bytes64 four = RepeatBytes4(x.values + (n * x.stride + g) * kQ8Group + 4 * half);
-        for (size_t p = 0; p < P; ++p) {
-          if constexpr (kVnni) {
-            AddDotUnsigned(sum[p][n], weights[p], four);
-          } else {
-            AddDot(sum[p][n], weights[p], four);
-          }
-        }
-      }
+    const uint8_t* nibbles = panel + walk.scale_bytes + g * kNibbleGroupBytes;
+    const int8_t* bytes = x.values + g * kQ8Group;
+    HWY_UNROLL(4)
+    for (size_t k = 0; k < kEights; ++k) {
+      const uint8_t* eights[P];
+      for (size_t p = 0; p < P; ++p) eights[p] = nibbles + p * walk.panel_bytes + k * kEightBytes;
+      FourColumns<kVnni>(eights, false, bytes + 8 * k, x.stride * kQ8Group, sum);
+      FourColumns<kVnni>(eights, true, bytes + 8 * k + 4, x.stride * kQ8Group, sum);
     }
     for (size_t p = 0; p < P; ++p) {
       const uint8_t* scales = panel + p * walk.panel_bytes + g * kNibblePanelRows;

@@ -19,10 +19,10 @@ namespace {
 // Register tiles: N rows of x by PanelsFor(N) panels of 16 outputs, each with a total and the
 // integer sum of the group in progress.
 #if HWY_TARGET == HWY_AVX3
-constexpr size_t kMaxTileRows = 6;
+constexpr size_t kMaxTileRows = 12;
 template <bool kVnni>
 constexpr size_t PanelsFor(size_t n) {
-  return kVnni ? (n == 1 ? 8 : n <= 3 ? 4 : 2) : (n == 1 ? 4 : n <= 3 ? 2 : 1);
+  return n == 1 ? (kVnni ? 8 : 4) : n == 2 ? 4 : n <= 5 ? 2 : 1;
 }
 #elif HWY_TARGET == HWY_SCALAR
 constexpr size_t kMaxTileRows = 1;
@@ -45,22 +45,23 @@ constexpr size_t kQuadBytes = kPanelRows * 4;  // four columns of a panel
 template <size_t P>
 constexpr size_t kPrefetchGroups = std::max<size_t>(1, 16 / P);
 
-// One group of 32 columns. w: the group in the first panel; x, row n of it: bytes, scale, sum.
-template <bool kVnni, size_t P, size_t N>
+// One group of 32 columns. w: the group in the first panel. kCold: nobody has read the panels yet.
+template <bool kVnni, bool kCold, size_t P, size_t N>
 HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, size_t panel_stride, const Q8Rows& x,
                       size_t group, V16 (&total)[P][N]) {
   I16 acc[P][N];
   for (size_t n = 0; n < N; ++n) {
-    // Biased weights are 128 too large: subtract 128 times the sum of x.
-    const int32_t start = kVnni ? -kQ8Bias * x.sums[n * x.stride + group] : 0;
-    for (size_t p = 0; p < P; ++p) acc[p][n] = SetInts16(start);
+    // Biased weights are 128 too large: the offset takes 128 times the sum of x back.
+    const I16 start = SetInts16(kVnni ? x.offsets[n * x.stride + group] : 0);
+    for (size_t p = 0; p < P; ++p) acc[p][n] = start;
   }
   const int8_t* bytes = x.values + group * kQ8Group;
+  HWY_UNROLL(8)
   for (size_t k = 0; k < kQ8Group / 4; ++k) {
     Bytes64 weights[P];
     for (size_t p = 0; p < P; ++p) {
       const std::byte* quad = w + p * panel_stride + kScaleBytes + k * kQuadBytes;
-      __builtin_prefetch(quad + kPrefetchGroups<P> * kQ8GroupBytes, 0, 2);
+      if constexpr (kCold) __builtin_prefetch(quad + kPrefetchGroups<P> * kQ8GroupBytes, 0, 2);
       weights[p] = LoadBytes64(quad);
       if constexpr (!kVnni) weights[p] = FromBiased(weights[p]);
     }
@@ -84,7 +85,7 @@ HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, size_t panel_stride, cons
   }
 }
 
-template <bool kVnni, size_t P, size_t N>
+template <bool kVnni, bool kCold, size_t P, size_t N>
 void Tile(const MatMulJob& job, size_t panel, size_t row) {
   const size_t panel_stride = PanelBytes(WeightKind::kQ8, job.w.cols);
   const std::byte* w = job.w.panels + panel * panel_stride;
@@ -94,7 +95,7 @@ void Tile(const MatMulJob& job, size_t panel, size_t row) {
     for (size_t n = 0; n < N; ++n) total[p][n] = Zero16();
   }
   for (size_t g = 0; g < x.groups; ++g) {
-    Group<kVnni, P, N>(w + g * kQ8GroupBytes, panel_stride, x, g, total);
+    Group<kVnni, kCold, P, N>(w + g * kQ8GroupBytes, panel_stride, x, g, total);
   }
   for (size_t p = 0; p < P; ++p) {
     const size_t first = (panel + p) * kPanelRows;
@@ -105,18 +106,18 @@ void Tile(const MatMulJob& job, size_t panel, size_t row) {
   }
 }
 
-template <bool kVnni, size_t P, size_t N>
+template <bool kVnni, bool kCold, size_t P, size_t N>
 void PanelLoop(const MatMulJob& job, size_t panel, size_t panel_end, size_t row) {
-  for (; panel + P <= panel_end; panel += P) Tile<kVnni, P, N>(job, panel, row);
-  if constexpr (P > 1) PanelLoop<kVnni, P / 2, N>(job, panel, panel_end, row);
+  for (; panel + P <= panel_end; panel += P) Tile<kVnni, kCold, P, N>(job, panel, row);
+  if constexpr (P > 1) PanelLoop<kVnni, kCold, P / 2, N>(job, panel, panel_end, row);
 }
 
-template <bool kVnni, size_t N>
+template <bool kVnni, bool kCold, size_t N>
 void TileRowsUpTo(const MatMulJob& job, size_t panel, size_t panel_end, size_t row, size_t rows) {
   if (rows == N) {
-    PanelLoop<kVnni, PanelsFor<kVnni>(N), N>(job, panel, panel_end, row);
+    PanelLoop<kVnni, kCold, PanelsFor<kVnni>(N), N>(job, panel, panel_end, row);
   } else if constexpr (N > 1) {
-    TileRowsUpTo<kVnni, N - 1>(job, panel, panel_end, row, rows);
+    TileRowsUpTo<kVnni, kCold, N - 1>(job, panel, panel_end, row, rows);
   }
 }
 
@@ -132,7 +133,11 @@ void Rectangle(const MatMulJob& job, size_t panel_begin, size_t panel_end, size_
     for (size_t tile = 0; tile < tiles; ++tile) {  // of about equal height
       const size_t begin = row_begin + rows * tile / tiles;
       const size_t next = row_begin + rows * (tile + 1) / tiles;
-      TileRowsUpTo<kVnni, kMaxTileRows>(job, panel, end, begin, next - begin);
+      if (tile == 0) {
+        TileRowsUpTo<kVnni, true, kMaxTileRows>(job, panel, end, begin, next - begin);
+      } else {
+        TileRowsUpTo<kVnni, false, kMaxTileRows>(job, panel, end, begin, next - begin);
+      }
     }
   }
 }

@@ -53,13 +53,13 @@ HWY_INLINE void StoreBytes(const V16& v, int8_t* out, VI& sum) {
 }
 
 HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float* scale,
-                              int32_t* sum) {
+                              int32_t* offset) {
   const float finite = ReduceSum16(Add16(Sub16(a, a), Sub16(b, b)));  // 0, or NaN
   const float largest = LargestMagnitude(a, b);
   if (!(finite == 0.0f) || largest < kSmallest) {
     std::fill_n(values, kQ8Group, int8_t{0});
     *scale = finite == 0.0f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-    *sum = 0;
+    *offset = 0;
     return;
   }
   const V16 inverse = Set16(127.0f / largest);
@@ -67,7 +67,7 @@ HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float*
   StoreBytes(Mul16(a, inverse), values, total);
   StoreBytes(Mul16(b, inverse), values + 16, total);
   *scale = largest / 127.0f;
-  *sum = hn::GetLane(hn::SumOfLanes(DI(), total));
+  *offset = -kQ8Bias * hn::GetLane(hn::SumOfLanes(DI(), total));
 }
 
 void QuantizeRow(const float* x, size_t cols, const Q8Rows& out) {
@@ -76,7 +76,7 @@ void QuantizeRow(const float* x, size_t cols, const Q8Rows& out) {
     const size_t width = std::min(kQ8Group, cols - g * kQ8Group);
     const V16 a = LoadGroup16(in, std::min<size_t>(width, 16));
     const V16 b = width > 16 ? LoadGroup16(in + 16, width - 16) : Zero16();
-    QuantizeGroup(a, b, out.values + g * kQ8Group, out.scales + g, out.sums + g);
+    QuantizeGroup(a, b, out.values + g * kQ8Group, out.scales + g, out.offsets + g);
   }
 }
 

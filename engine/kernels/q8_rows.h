@@ -17,10 +17,10 @@ namespace mk {
 
 // Rows by reference, `stride` groups apart.
 struct Q8Rows {
-  int8_t* values = nullptr;  // [rows][stride][32]
-  float* scales = nullptr;   // [rows][stride]
-  int32_t* sums = nullptr;   // [rows][stride]: of the values
-  size_t groups = 0;         // of a row
+  int8_t* values = nullptr;    // [rows][stride][32]
+  float* scales = nullptr;     // [rows][stride]
+  int32_t* offsets = nullptr;  // [rows][stride]: -128 times the sum of the values
+  size_t groups = 0;           // of a row
   size_t stride = 0;
 
   // The rows from `row` on.
@@ -30,7 +30,7 @@ struct Q8Rows {
 
  private:
   Q8Rows Shift(size_t offset, size_t count) const {
-    return {values + offset * kQ8Group, scales + offset, sums + offset, count, stride};
+    return {values + offset * kQ8Group, scales + offset, offsets + offset, count, stride};
   }
 };
 

@@ -30,7 +30,7 @@ struct Problem {
   PageBuffer codebook;
   std::vector<int8_t> q8_values;
   std::vector<float> q8_scales;
-  std::vector<int32_t> q8_sums;
+  std::vector<int32_t> q8_offsets;
 
   Problem(Form form, size_t r, size_t c, size_t count, uint32_t seed)
       : kind(form.kind), bytes(form.bytes), rows(r), cols(c), n(count) {
@@ -60,13 +60,13 @@ struct Problem {
     }
     q8_values.assign(n * stride() * 32, 55);
     q8_scales.assign(n * stride(), NAN);
-    q8_sums.assign(n * stride(), 1 << 30);
+    q8_offsets.assign(n * stride(), 1 << 30);
     if (bytes) QuantizeRows(x.data(), cols, cols, 0, n, Bytes());
   }
 
   size_t stride() const { return cols / 32 + 1; }  // groups between rows, one more than there are
   Q8Rows Bytes() {
-    return {q8_values.data(), q8_scales.data(), q8_sums.data(), cols / 32, stride()};
+    return {q8_values.data(), q8_scales.data(), q8_offsets.data(), cols / 32, stride()};
   }
   ExpertMatrix matrix() const {
     return {kind, rows, cols, panels.data() + 1, smax, values.data(), codebook.floats().data()};

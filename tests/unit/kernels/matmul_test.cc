@@ -39,7 +39,7 @@ struct Problem {
   PageBuffer panels;
   std::vector<int8_t> q8_values;
   std::vector<float> q8_scales;
-  std::vector<int32_t> q8_sums;
+  std::vector<int32_t> q8_offsets;
 
   Problem(WeightKind k, size_t r, size_t c, size_t count, uint32_t seed)
       : kind(k), rows(r), cols(c), n(count) {
@@ -59,8 +59,8 @@ struct Problem {
       const size_t groups = Q8Groups(cols);
       q8_values.assign(n * groups * 32, 99);
       q8_scales.assign(n * groups, NAN);
-      q8_sums.assign(n * groups, -1);
-      job.q8 = {q8_values.data(), q8_scales.data(), q8_sums.data(), groups, groups};
+      q8_offsets.assign(n * groups, -1);
+      job.q8 = {q8_values.data(), q8_scales.data(), q8_offsets.data(), groups, groups};
       QuantizeRows(x.data(), cols, cols, 0, n, job.q8);
       job.x = nullptr;
     }

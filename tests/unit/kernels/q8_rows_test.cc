@@ -10,16 +10,16 @@ namespace {
 struct Quantized {
   std::vector<int8_t> values;
   std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<int32_t> offsets;
   size_t groups;
 
   Quantized(const std::vector<float>& x, size_t rows, size_t cols)
       : values(rows * Q8Groups(cols) * 32, 77),
         scales(rows * Q8Groups(cols), -1.0f),
-        sums(rows * Q8Groups(cols), -1),
+        offsets(rows * Q8Groups(cols), -1),
         groups(Q8Groups(cols)) {
     QuantizeRows(x.data(), cols, cols, 0, rows,
-                 {values.data(), scales.data(), sums.data(), groups, groups});
+                 {values.data(), scales.data(), offsets.data(), groups, groups});
   }
 };
 
@@ -44,7 +44,7 @@ TEST(Q8Rows, ValuesAreWithinHalfAStepAndSumsAreTheirs) {
           sum += value;
           largest = std::max(largest, std::abs(value));
         }
-        EXPECT_EQ(sum, q.sums[r * q.groups + g]);
+        EXPECT_EQ(-128 * sum, q.offsets[r * q.groups + g]);
         EXPECT_EQ(largest, 127);
       }
     }
