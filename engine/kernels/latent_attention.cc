@@ -1,5 +1,6 @@
 #include "engine/kernels/latent_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -11,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "engine/kernels/math-inl.h"
 #include "engine/kernels/v16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,71 +20,194 @@ namespace mk {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Scores of kRows positions from `first` on.
-template <size_t kRows>
-HWY_INLINE void Scores(const AttentionTile& tile, size_t first, const float* HWY_RESTRICT query,
-                       float scale, float* HWY_RESTRICT scores) {
-  const float* HWY_RESTRICT keys = tile.keys + first * tile.key_stride;
-  V16 sum[kRows];
-  for (V16& row : sum) row = Zero16();
+// Queries that share the loads of a row, and positions and columns of a register tile.
+#if HWY_TARGET == HWY_AVX3
+constexpr size_t kQueries = 4;
+constexpr size_t kPositions = 4;
+constexpr size_t kColumnGroups = 4;
+#elif HWY_TARGET == HWY_SCALAR
+constexpr size_t kQueries = 1;
+constexpr size_t kPositions = 1;
+constexpr size_t kColumnGroups = 1;
+#else
+constexpr size_t kQueries = 2;
+constexpr size_t kPositions = 2;
+constexpr size_t kColumnGroups = 2;
+#endif
+
+// Scores, then weights, of up to kQueries queries.
+using Scores = float[kQueries][kAttentionTile];
+
+// Adds the products of 16 columns from `c` on, or the first `width` of them.
+template <bool kFull, size_t Q, size_t R>
+HWY_INLINE void ScoreColumns(const float* HWY_RESTRICT keys, size_t key_stride, size_t c,
+                             size_t width, const AttentionQuery* queries, V16 (&sum)[Q][R]) {
+  V16 key[R];
+  for (size_t r = 0; r < R; ++r) {
+    const float* p = keys + r * key_stride + c;
+    key[r] = kFull ? Load16(p) : LoadPartial16(p, width);
+  }
+  for (size_t q = 0; q < Q; ++q) {
+    const float* p = queries[q].query + c;
+    const V16 value = kFull ? Load16(p) : LoadPartial16(p, width);
+    for (size_t r = 0; r < R; ++r) sum[q][r] = Fma16(value, key[r], sum[q][r]);
+  }
+}
+
+// Products of Q queries with R positions from `first` on.
+template <size_t Q, size_t R>
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t first, const AttentionQuery* queries,
+                           float scale, Scores& scores) {
+  const float* keys = tile.keys + first * tile.key_stride;
+  if (tile.next_keys != nullptr) {
+    for (size_t r = 0; r < R; ++r) {
+      const float* next = tile.next_keys + (first + r) * tile.key_stride;
+      for (size_t c = 0; c < tile.key_width; c += 16) __builtin_prefetch(next + c, 0, 2);
+    }
+  }
+  V16 sum[Q][R];
+  for (size_t q = 0; q < Q; ++q) {
+    for (size_t r = 0; r < R; ++r) sum[q][r] = Zero16();
+  }
   size_t c = 0;
   for (; c + 16 <= tile.key_width; c += 16) {
-    const V16 q = Load16(query + c);
-    for (size_t r = 0; r < kRows; ++r) {
-      sum[r] = Fma16(q, Load16(keys + r * tile.key_stride + c), sum[r]);
-    }
+    ScoreColumns<true>(keys, tile.key_stride, c, 16, queries, sum);
   }
   if (c < tile.key_width) {
-    const size_t width = tile.key_width - c;
-    const V16 q = LoadPartial16(query + c, width);
-    for (size_t r = 0; r < kRows; ++r) {
-      sum[r] = Fma16(q, LoadPartial16(keys + r * tile.key_stride + c, width), sum[r]);
+    ScoreColumns<false>(keys, tile.key_stride, c, tile.key_width - c, queries, sum);
+  }
+  for (size_t q = 0; q < Q; ++q) {
+    float* out = scores[q] + first;
+    if constexpr (R == 4) {
+      ReduceSum16x4(sum[q][0], sum[q][1], sum[q][2], sum[q][3], out);
+      for (size_t r = 0; r < R; ++r) out[r] *= scale;
+    } else {
+      for (size_t r = 0; r < R; ++r) out[r] = ReduceSum16(sum[q][r]) * scale;
     }
   }
-  for (size_t r = 0; r < kRows; ++r) scores[first + r] = ReduceSum16(sum[r]) * scale;
 }
 
-// acc = acc rescale + sum_t weights[t] values[t] over kBlock groups of 16 columns.
-template <size_t kBlock>
-HWY_INLINE void ValueColumns(const AttentionTile& tile, const float* HWY_RESTRICT weights,
-                             float rescale, size_t first, float* HWY_RESTRICT acc) {
-  V16 sum[kBlock];
-  for (size_t b = 0; b < kBlock; ++b) sum[b] = Mul16(Load16(acc + first + 16 * b), Set16(rescale));
-  for (size_t t = 0; t < tile.count; ++t) {
+// Largest of `count` scores; NaN does not win.
+HWY_INLINE float LargestScore(const float* scores, size_t count) {
+  float best = -HUGE_VALF;
+  size_t i = 0;
+  if (count >= 16) {
+    V16 lanes = Load16(scores);
+    for (i = 16; i + 16 <= count; i += 16) lanes = Max16(Load16(scores + i), lanes);
+    best = ReduceMax16(lanes);
+  }
+  for (; i < count; ++i) best = scores[i] > best ? scores[i] : best;
+  return best;
+}
+
+// Scores to weights e^{s - max}. Returns what the accumulators are to be multiplied with.
+HWY_INLINE float RunSoftmax(float* scores, size_t count, AttentionQuery& query) {
+  const float max = std::fmax(query.max, LargestScore(scores, count));
+  if (max == -HUGE_VALF) {
+    // e^(-inf - -inf) would be NaN; scores that are NaN stay.
+    for (size_t i = 0; i < count; ++i) scores[i] = scores[i] == scores[i] ? 0.0f : scores[i];
+  }
+  const V16 top = Set16(max == -HUGE_VALF ? 0.0f : max);
+  V16 sum = Zero16();
+  MapGroups(count, [&](size_t i, size_t width) HWY_ATTR {
+    if (max != -HUGE_VALF) {
+      StoreGroup16(Exp16(Sub16(LoadGroup16(scores + i, width), top)), scores + i, width);
+    }
+    // Lanes past the end must add nothing, and e^(0 - max) is not nothing.
+    sum = Add16(sum, LoadGroup16(scores + i, width));
+  });
+  // e^{-inf} of the first tile is 0 and clears the (zero) sums.
+  alignas(64) float rescale[16];
+  Store16(Exp16(Set16(query.max - max)), rescale);
+  query.sum = query.sum * rescale[0] + ReduceSum16(sum);
+  query.max = max;
+  return rescale[0];
+}
+
+// acc = acc rescale + sum_t weights[t] values[t] for Q queries that see `count` positions, over G
+// groups of 16 columns from `first` on, or over the first `width` columns of one.
+template <bool kFull, size_t Q, size_t G>
+HWY_INLINE void ValueBlock(const AttentionTile& tile, size_t count, const AttentionQuery* queries,
+                           const Scores& weights, const float* rescale, size_t first,
+                           size_t width) {
+  V16 sum[Q][G];
+  for (size_t q = 0; q < Q; ++q) {
+    const float* acc = queries[q].acc + first;
+    for (size_t g = 0; g < G; ++g) {
+      const V16 old = kFull ? Load16(acc + 16 * g) : LoadPartial16(acc, width);
+      sum[q][g] = Mul16(old, Set16(rescale[q]));
+    }
+  }
+  for (size_t t = 0; t < count; ++t) {
     const float* row = tile.values + t * tile.value_stride + first;
-    const V16 weight = Set16(weights[t]);
-    for (size_t b = 0; b < kBlock; ++b) sum[b] = Fma16(weight, Load16(row + 16 * b), sum[b]);
+    V16 value[G];
+    for (size_t g = 0; g < G; ++g) {
+      value[g] = kFull ? Load16(row + 16 * g) : LoadPartial16(row, width);
+    }
+    for (size_t q = 0; q < Q; ++q) {
+      const V16 weight = Set16(weights[q][t]);
+      for (size_t g = 0; g < G; ++g) sum[q][g] = Fma16(weight, value[g], sum[q][g]);
+    }
   }
-  for (size_t b = 0; b < kBlock; ++b) Store16(sum[b], acc + first + 16 * b);
+  for (size_t q = 0; q < Q; ++q) {
+    float* acc = queries[q].acc + first;
+    for (size_t g = 0; g < G; ++g) {
+      if (kFull) {
+        Store16(sum[q][g], acc + 16 * g);
+      } else {
+        StorePartial16(sum[q][g], acc, width);
+      }
+    }
+  }
 }
 
-// The same for the last `width` < 16 columns.
-HWY_INLINE void ValueTail(const AttentionTile& tile, const float* weights, float rescale,
-                          size_t first, size_t width, float* acc) {
-  V16 sum = Mul16(LoadPartial16(acc + first, width), Set16(rescale));
-  for (size_t t = 0; t < tile.count; ++t) {
-    const V16 value = LoadPartial16(tile.values + t * tile.value_stride + first, width);
-    sum = Fma16(Set16(weights[t]), value, sum);
-  }
-  StorePartial16(sum, acc + first, width);
-}
-
-void TileScores(const AttentionTile& tile, const float* query, float scale, float* scores) {
+// Q queries that see the same number of positions.
+template <size_t Q>
+void AttendQueries(const AttentionTile& tile, float scale, AttentionQuery* queries) {
+  const size_t count = queries[0].count;
+  alignas(64) Scores scores;
   size_t t = 0;
-  for (; t + 4 <= tile.count; t += 4) Scores<4>(tile, t, query, scale, scores);
-  for (; t < tile.count; ++t) Scores<1>(tile, t, query, scale, scores);
-}
-
-void AddValues(const AttentionTile& tile, const float* weights, float rescale, float* acc) {
-  size_t j = 0;
-  for (; j + 64 <= tile.value_width; j += 64) ValueColumns<4>(tile, weights, rescale, j, acc);
-  for (; j + 16 <= tile.value_width; j += 16) ValueColumns<1>(tile, weights, rescale, j, acc);
-  if (j < tile.value_width) {
-    ValueTail(tile, weights, rescale, j, tile.value_width - j, acc);
+  for (; t + kPositions <= count; t += kPositions) {
+    ScoreBlock<Q, kPositions>(tile, t, queries, scale, scores);
+  }
+  for (; t < count; ++t) ScoreBlock<Q, 1>(tile, t, queries, scale, scores);
+  float rescale[Q];
+  for (size_t q = 0; q < Q; ++q) rescale[q] = RunSoftmax(scores[q], count, queries[q]);
+  size_t c = 0;
+  for (; c + 16 * kColumnGroups <= tile.value_width; c += 16 * kColumnGroups) {
+    ValueBlock<true, Q, kColumnGroups>(tile, count, queries, scores, rescale, c, 16);
+  }
+  for (; c + 16 <= tile.value_width; c += 16) {
+    ValueBlock<true, Q, 1>(tile, count, queries, scores, rescale, c, 16);
+  }
+  if (c < tile.value_width) {
+    ValueBlock<false, Q, 1>(tile, count, queries, scores, rescale, c, tile.value_width - c);
   }
 }
 
 }  // namespace
+
+void AttendTileImpl(AttentionTile tile, float scale, std::span<AttentionQuery> queries) {
+  size_t i = 0;
+  while (i < queries.size()) {
+    const auto same = [&](size_t n) {
+      if (i + n > queries.size()) return false;
+      for (size_t q = 1; q < n; ++q) {
+        if (queries[i + q].count != queries[i].count) return false;
+      }
+      return true;
+    };
+    if (kQueries > 1 && same(kQueries)) {
+      AttendQueries<kQueries>(tile, scale, &queries[i]);
+      i += kQueries;
+    } else {
+      AttendQueries<1>(tile, scale, &queries[i]);
+      ++i;
+    }
+    tile.next_keys = nullptr;
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace mk
 HWY_AFTER_NAMESPACE();
@@ -90,25 +215,26 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mk {
 
-HWY_EXPORT(TileScores);
-HWY_EXPORT(AddValues);
+HWY_EXPORT(AttendTileImpl);
 
-void AttendTile(const AttentionTile& tile, const float* query, float scale, AttentionState& state,
-                float* acc) {
-  alignas(64) float scores[kAttentionTile];
-  HWY_DYNAMIC_DISPATCH(TileScores)(tile, query, scale, scores);
-  const std::span<float> seen(scores, tile.count);
-  const float max = std::fmax(state.max, Max(seen));
-  // e^{-inf} of the first tile is 0 and clears the (zero) sums.
-  float rescale = state.max - max;
-  Exp({&rescale, 1}, {&rescale, 1});
-  state.sum = state.sum * rescale + ExpSum(seen, max);
-  state.max = max;
-  HWY_DYNAMIC_DISPATCH(AddValues)(tile, scores, rescale, acc);
+void AttendTile(const AttentionTile& tile, float scale, std::span<AttentionQuery> queries) {
+  HWY_DYNAMIC_DISPATCH(AttendTileImpl)(tile, scale, queries);
 }
 
-void FinishAttention(const AttentionState& state, float* acc, size_t value_width) {
-  Scale(1.0f / state.sum, {acc, value_width}, {acc, value_width});
+void MergeAttention(const AttentionQuery& part, size_t value_width, AttentionQuery& into) {
+  const float max = std::fmax(into.max, part.max);
+  float factors[2] = {into.max - max, part.max - max};
+  Exp(factors, factors);
+  const std::span<float> acc(into.acc, value_width);
+  Scale(factors[0], acc, acc);
+  Axpy(factors[1], {part.acc, value_width}, acc);
+  into.sum = into.sum * factors[0] + part.sum * factors[1];
+  into.max = max;
+}
+
+void FinishAttention(const AttentionQuery& query, size_t value_width) {
+  const std::span<float> acc(query.acc, value_width);
+  Scale(1.0f / query.sum, acc, acc);
 }
 
 }  // namespace mk

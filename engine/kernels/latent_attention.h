@@ -1,4 +1,4 @@
-// Attention of one query over rows of keys and values, tile by tile, with a running softmax.
+// Attention of queries over rows of keys and values, tile by tile, with a running softmax.
 //
 // The rows may be latents shared by all heads (key = the whole row, value = its first part) or the
 // expanded keys and values of one head. For a query q and positions in tiles of kAttentionTile:
@@ -7,20 +7,28 @@
 //   p_t = e^{s_t - m'};  sum <- sum f + sum_t p_t;  acc <- acc f + sum_t p_t v_t
 //   out = acc / sum
 //
+// Long caches are cut into segments of kAttentionSegment positions at its absolute multiples. Every
+// segment has a running softmax of its own; they are merged in ascending order:
+//
+//   m' = max(m, m_s);  acc <- acc e^{m - m'} + acc_s e^{m_s - m'};  sum likewise
+//
 // The dot product sums in 16 lanes reduced as a tree (vector_ops.h); the sum over values is a chain
 // of fused multiply-adds over ascending positions. So the bits of a query depend on its tiles only:
-// not on which other queries are computed, nor on the width of the vectors.
+// not on which other queries are computed, which workers take which segments, nor on the width of
+// the vectors.
 
 #pragma once
 
 #include <cstddef>
 #include <limits>
+#include <span>
 
 namespace mk {
 
 inline constexpr size_t kAttentionTile = 64;
+inline constexpr size_t kAttentionSegment = 512;
 
-// `count` consecutive positions, at most kAttentionTile; row t starts at t * its stride (floats).
+// Consecutive positions, at most kAttentionTile; row t starts at t * its stride (floats).
 struct AttentionTile {
   const float* keys = nullptr;
   size_t key_stride = 0;
@@ -28,21 +36,28 @@ struct AttentionTile {
   const float* values = nullptr;
   size_t value_stride = 0;
   size_t value_width = 0;
-  size_t count = 0;
+  // Rows that will be read next, at the same stride, or null. A row is too short for the processor
+  // to notice a stream, so they are asked for on the way.
+  const float* next_keys = nullptr;
 };
 
-// Running softmax of one query.
-struct AttentionState {
+// One query and its running softmax.
+struct AttentionQuery {
+  const float* query = nullptr;  // [key_width]
+  float* acc = nullptr;          // [value_width], zero before the first tile
+  size_t count = 0;              // positions of the tile that the query sees, at least 1
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
 };
 
-// Takes in one tile: query [key_width], acc [value_width], zero before the first tile. Non-finite
-// scores make acc or sum non-finite.
-void AttendTile(const AttentionTile& tile, const float* query, float scale, AttentionState& state,
-                float* acc);
+// Takes in one tile for all queries; the rows are read once for several of them. Non-finite scores
+// make acc or sum non-finite.
+void AttendTile(const AttentionTile& tile, float scale, std::span<AttentionQuery> queries);
+
+// Adds a later segment of the same query: `into` takes in `part`.
+void MergeAttention(const AttentionQuery& part, size_t value_width, AttentionQuery& into);
 
 // acc <- acc / sum.
-void FinishAttention(const AttentionState& state, float* acc, size_t value_width);
+void FinishAttention(const AttentionQuery& query, size_t value_width);
 
 }  // namespace mk

@@ -23,6 +23,7 @@ TEST(Config, MissingFileGivesDefaults) {
   auto loaded = LoadConfig("/nonexistent/config.toml");
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->config.max_batch, 8);
+  EXPECT_EQ(loaded->config.precision, Precision::kQ8);
   EXPECT_EQ(loaded->config.keep_alive, std::chrono::minutes(10));
 }
 
@@ -34,6 +35,7 @@ memory = "2GiB"
 max_batch = 4
 max_queue = 5
 keep_alive = "90s"
+precision = "bf16"
 log_level = "debug"
 [aliases]
 story = "/m/story.bin"
@@ -46,6 +48,7 @@ story = "/m/story.bin"
   EXPECT_EQ(config.max_batch, 4);
   EXPECT_EQ(config.max_queue, 5);
   EXPECT_EQ(config.keep_alive, std::chrono::seconds(90));
+  EXPECT_EQ(config.precision, Precision::kBf16);
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.aliases.at("story"), "/m/story.bin");
   EXPECT_TRUE(loaded->warnings.empty());
@@ -62,7 +65,8 @@ TEST(Config, UnknownKeyIsAWarningThatNamesItAndItsLine) {
 TEST(Config, BadValuesNameTheKey) {
   for (const char* text : {"threads = \"two\"", "threads = -1", "memory = \"8GB\"", "memory = -4",
                            "keep_alive = 10", "keep_alive = \"10 parsecs\"", "max_batch = 0",
-                           "log_level = \"loud\"", "aliases = 3", "[aliases]\nx = 4"}) {
+                           "log_level = \"loud\"", "precision = \"auto\"", "precision = 8",
+                           "precision = \"\"", "aliases = 3", "[aliases]\nx = 4"}) {
     auto loaded = Load(text);
     ASSERT_FALSE(loaded) << text;
     EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << text;
@@ -98,7 +102,8 @@ std::variant<Options, int> Parse(std::vector<const char*> args) {
 
 TEST(Options, OverrideTheConfig) {
   auto parsed = Parse({"--socket", "/x/s", "--threads", "2", "--memory", "1GiB", "--max-batch", "3",
-                       "--log-level", "warn", "--idle-exit", "5m", "--ready-fd", "7"});
+                       "--log-level", "warn", "--precision", "exact", "--idle-exit", "5m",
+                       "--ready-fd", "7"});
   ASSERT_TRUE(std::holds_alternative<Options>(parsed));
   const Options& options = std::get<Options>(parsed);
   EXPECT_EQ(options.socket, "/x/s");
@@ -111,6 +116,7 @@ TEST(Options, OverrideTheConfig) {
   EXPECT_EQ(config.memory, uint64_t{1} << 30);
   EXPECT_EQ(config.max_batch, 3);
   EXPECT_EQ(config.log_level, "warn");
+  EXPECT_EQ(config.precision, Precision::kExact);
   EXPECT_EQ(config.keep_alive, std::chrono::seconds(1));
 }
 
@@ -126,6 +132,7 @@ TEST(Options, BadOnesExitWith2AndHelpWith0) {
                                                                {"--memory", "lots"},
                                                                {"--idle-exit", "soon"},
                                                                {"--log-level", "loud"},
+                                                               {"--precision", "auto"},
                                                                {"positional"}}) {
     auto parsed = Parse(bad);
     ASSERT_TRUE(std::holds_alternative<int>(parsed)) << bad[0];

@@ -1,10 +1,12 @@
 // A model without arithmetic: its logits are a function of the sequence's tokens alone, and it
-// remembers what every forward pass was given.
+// remembers what every forward pass was given. It holds the precisions that it was prepared for.
 
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -35,7 +37,8 @@ struct SeenItem {
 
 class FakeModel : public Model {
  public:
-  explicit FakeModel(size_t vocab = 100) {
+  explicit FakeModel(size_t vocab = 100, Precision precision = Precision::kExact) {
+    prepared_[static_cast<size_t>(precision)] = true;
     info_.architecture = "fake";
     info_.vocab = vocab;
     info_.state_bytes = 100;
@@ -45,11 +48,28 @@ class FakeModel : public Model {
   ModelInfo& mutable_info() { return info_; }
   uint64_t resident_bytes() const override { return resident_bytes_; }
   void SetResidentBytes(uint64_t bytes) { resident_bytes_ = bytes; }
-  bool prepared(Precision) const override { return true; }
-  Status Prepare(Precision, const LoadOptions&) const override { return {}; }
+  bool prepared(Precision precision) const override {
+    return prepared_[static_cast<size_t>(precision)];
+  }
+  Status Prepare(Precision precision, const LoadOptions& options) const override {
+    if (prepared(precision)) return {};
+    ++preparations;
+    if (options.memory_limit != 0 && precision_bytes > options.memory_limit) {
+      return Fail(ErrorCode::kOutOfMemory, "the precision does not fit");
+    }
+    if (on_prepare) {
+      if (Status status = on_prepare(options); !status) return status;
+    }
+    resident_bytes_ += precision_bytes;
+    prepared_[static_cast<size_t>(precision)] = true;
+    return {};
+  }
 
   Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
-  Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
+  Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override {
+    if (!prepared(options.precision)) {
+      return Fail(ErrorCode::kInvalidArgument, "the precision is not prepared");
+    }
     return std::unique_ptr<Sequence>(std::make_unique<FakeSequence>());
   }
 
@@ -85,9 +105,14 @@ class FakeModel : public Model {
 
   static constexpr int32_t kNumericToken = 1'000'000;
   std::chrono::microseconds delay{0};
+  // Of a preparation: the bytes that it adds, what happens meanwhile, how many there were.
+  uint64_t precision_bytes = 50;
+  std::function<Status(const LoadOptions&)> on_prepare;
+  mutable std::atomic<int> preparations{0};
 
  private:
-  uint64_t resident_bytes_ = 1000;
+  mutable std::atomic<uint64_t> resident_bytes_{1000};
+  mutable std::array<std::atomic<bool>, kPrecisions> prepared_{};
   ModelInfo info_;
   mutable std::mutex mutex_;
   mutable std::vector<std::vector<SeenItem>> steps_;

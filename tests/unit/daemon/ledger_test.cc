@@ -25,6 +25,20 @@ TEST(Ledger, RefusesWhatDoesNotFitAndGetsItBack) {
   EXPECT_EQ(ledger.available(), 60U);
 }
 
+TEST(Ledger, BooksWhatIsInUseAlreadyBeyondTheBudget) {
+  Ledger ledger(100);
+  auto reserved = ledger.Reserve(MemoryUse::kModels, 90);
+  {
+    const Reservation booked = ledger.Book(MemoryUse::kModels, 50);
+    EXPECT_EQ(booked.bytes(), 50U);
+    EXPECT_EQ(ledger.used(MemoryUse::kModels), 140U);
+    EXPECT_EQ(ledger.available(), 0U);
+    EXPECT_FALSE(ledger.Reserve(MemoryUse::kSequences, 0));
+  }
+  EXPECT_EQ(ledger.used(), 90U);
+  EXPECT_EQ(ledger.available(), 10U);
+}
+
 TEST(Ledger, HugeRequestsDoNotWrapAround) {
   Ledger ledger(100);
   auto held = ledger.Reserve(MemoryUse::kModels, 50);

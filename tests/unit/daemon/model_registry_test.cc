@@ -17,6 +17,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto kExact = Precision::kExact;
+constexpr auto kBf16 = Precision::kBf16;
+constexpr auto kQ8 = Precision::kQ8;
+
+using Keys = std::vector<uint64_t>;
+
 class RegistryTest : public ::testing::Test {
  protected:
   RegistryTest() {
@@ -38,17 +44,38 @@ class RegistryTest : public ::testing::Test {
 
   Result<LoadedModel> Load(const ModelRef& ref, const LoadOptions& options) {
     ++loads_;
-    while (held_.load()) {
-      if (!options.progress(0.5)) return Fail(ErrorCode::kCancelled, "given up");
-      std::this_thread::sleep_for(1ms);
-    }
+    if (Status status = Wait(options); !status) return Fail(status.error());
     if (fail_.load()) return Fail(ErrorCode::kCorrupt, ref.path + " is corrupt");
     LoadedModel loaded;
-    auto model = std::make_shared<FakeModel>();
-    model->SetResidentBytes(bytes_.load());
+    auto model = std::make_shared<FakeModel>(100, options.precision);
+    model->SetResidentBytes(options.precision == kExact ? exact_bytes_.load() : 300);
+    model->precision_bytes = precision_bytes_.load();
+    model->on_prepare = [this](const LoadOptions& given) { return Wait(given); };
     loaded.model = model;
     alive_ = model;
     return loaded;
+  }
+
+  // Until the loader is let go; gives up when it is told to, unless it is deaf.
+  Status Wait(const LoadOptions& options) {
+    while (held_.load()) {
+      reached_ = true;
+      if (!options.progress(0.5) && !deaf_.load()) return Fail(ErrorCode::kCancelled, "given up");
+      std::this_thread::sleep_for(1ms);
+    }
+    return {};
+  }
+
+  // A loaded model that nobody uses.
+  ModelRegistry::Entry* LoadIdle(const char* name) {
+    EXPECT_TRUE(registry_->Acquire(Ref(name), kExact, 1));
+    ModelRegistry::Entry* entry = Finish().entry;
+    registry_->Release(1);
+    return entry;
+  }
+
+  const FakeModel& ModelOf(const ModelRegistry::Entry& entry) {
+    return static_cast<const FakeModel&>(*entry.loaded->model);
   }
 
   // Lets the next load event through the registry.
@@ -77,7 +104,10 @@ class RegistryTest : public ::testing::Test {
   std::atomic<int> loads_{0};
   std::atomic<bool> held_{false};
   std::atomic<bool> fail_{false};
-  std::atomic<uint64_t> bytes_{300};
+  std::atomic<bool> reached_{false};  // the loader waits
+  std::atomic<bool> deaf_{false};
+  std::atomic<uint64_t> exact_bytes_{300};
+  std::atomic<uint64_t> precision_bytes_{50};
   std::weak_ptr<const Model> alive_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -87,14 +117,14 @@ class RegistryTest : public ::testing::Test {
 
 TEST_F(RegistryTest, IsLoadedOnceForAllWhoWait) {
   held_ = true;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
   held_ = false;
   auto outcome = Finish();
   EXPECT_EQ(outcome.requests, (std::vector<uint64_t>{1, 2}));
   ASSERT_NE(outcome.entry, nullptr);
   EXPECT_EQ(outcome.entry->users.size(), 2U);
-  auto third = registry_->Acquire(Ref("a.bin"), 3);
+  auto third = registry_->Acquire(Ref("a.bin"), kExact, 3);
   ASSERT_TRUE(third);
   EXPECT_NE((*third)->loaded, nullptr);
   EXPECT_EQ(loads_, 1);
@@ -102,12 +132,12 @@ TEST_F(RegistryTest, IsLoadedOnceForAllWhoWait) {
 }
 
 TEST_F(RegistryTest, AChangedFileIsANewModelAndRunningRequestsKeepTheOld) {
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   auto* old = Finish().entry;
   ASSERT_NE(old, nullptr);
   const uint64_t old_id = old->id;
   std::ofstream(dir_ / "a.bin") << "another content";
-  auto fresh = registry_->Acquire(Ref("a.bin"), 2);
+  auto fresh = registry_->Acquire(Ref("a.bin"), kExact, 2);
   ASSERT_TRUE(fresh);
   EXPECT_NE((*fresh)->id, old_id);
   ASSERT_NE(Finish().entry, nullptr);
@@ -118,12 +148,12 @@ TEST_F(RegistryTest, AChangedFileIsANewModelAndRunningRequestsKeepTheOld) {
 }
 
 TEST_F(RegistryTest, AnIdleModelGoesAtOnceWhenItsFileIsReplaced) {
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   Finish();
   registry_->Release(1);
   std::ofstream(dir_ / "a.bin") << "another content";
   held_ = true;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
   EXPECT_EQ(ledger_.used(MemoryUse::kModels), 0U);  // the new one is not there yet
   EXPECT_EQ(registry_->entries().size(), 1U);
   held_ = false;
@@ -136,18 +166,22 @@ TEST_F(RegistryTest, TooManyLoadsThatWaitAreRefused) {
   for (uint64_t i = 0; i < 100 && !refused; ++i) {
     const std::string name = std::to_string(i) + ".bin";
     std::ofstream(dir_ / name) << name;
-    auto entry = registry_->Acquire(Ref(name.c_str()), i);
+    auto entry = registry_->Acquire(Ref(name.c_str()), kExact, i);
     refused = !entry;
     if (refused) {
       EXPECT_EQ(entry.error().code, ErrorCode::kOutOfMemory);
     }
   }
   EXPECT_TRUE(refused);
+  // A further precision is one more; one that is on its way is not.
+  EXPECT_FALSE(registry_->Acquire(Ref("0.bin"), kQ8, 100));
+  EXPECT_TRUE(registry_->Acquire(Ref("0.bin"), kExact, 101));
+  registry_->Release(101);
   for (uint64_t i = 0; i < 100; ++i) registry_->Release(i);
 }
 
 TEST_F(RegistryTest, AServingModelIsNotUnloaded) {
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   Finish();
   auto status = registry_->Unload(Ref("a.bin"));
   ASSERT_FALSE(status);
@@ -162,9 +196,9 @@ TEST_F(RegistryTest, AServingModelIsNotUnloaded) {
 
 TEST_F(RegistryTest, IdleModelsGoAfterTheirKeepAlive) {
   registry_->SetKeepAlive(60s);
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   Finish();
-  ASSERT_TRUE(registry_->Acquire(Ref("b.bin"), 2, std::chrono::milliseconds(-1)));
+  ASSERT_TRUE(registry_->Acquire(Ref("b.bin"), kExact, 2, std::chrono::milliseconds(-1)));
   Finish();
   registry_->Release(2);
   const auto now = Clock::now();
@@ -180,8 +214,8 @@ TEST_F(RegistryTest, IdleModelsGoAfterTheirKeepAlive) {
 
 TEST_F(RegistryTest, TheLastToLeaveEndsALoad) {
   held_ = true;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
   registry_->Release(1);
   registry_->Release(2);
   auto outcome = Finish();  // though the loader was never let go
@@ -193,18 +227,18 @@ TEST_F(RegistryTest, TheLastToLeaveEndsALoad) {
 
 TEST_F(RegistryTest, AFailedLoadIsTriedAgainByTheNextRequest) {
   fail_ = true;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   auto outcome = Finish();
   ASSERT_TRUE(outcome.error);
   EXPECT_EQ(outcome.requests, std::vector<uint64_t>{1});
   fail_ = false;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
   EXPECT_NE(Finish().entry, nullptr);
 }
 
 TEST_F(RegistryTest, WhatExceedsTheBudgetIsRefusedAndBooksNothing) {
-  bytes_ = 5000;
-  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), 1));
+  exact_bytes_ = 5000;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
   auto outcome = Finish();
   ASSERT_TRUE(outcome.error);
   EXPECT_EQ(outcome.error->code, ErrorCode::kOutOfMemory);
@@ -214,9 +248,252 @@ TEST_F(RegistryTest, WhatExceedsTheBudgetIsRefusedAndBooksNothing) {
 }
 
 TEST_F(RegistryTest, AMissingFileIsAnErrorAtOnce) {
-  auto entry = registry_->Acquire(Ref("none.bin"), 1);
+  auto entry = registry_->Acquire(Ref("none.bin"), kExact, 1);
   ASSERT_FALSE(entry);
   EXPECT_EQ(entry.error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(RegistryTest, APrecisionIsAddedWhileOthersRun) {
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  Finish();
+  held_ = true;
+  auto entry = registry_->Acquire(Ref("a.bin"), kQ8, 2);
+  ASSERT_TRUE(entry);
+  EXPECT_TRUE((*entry)->loaded);
+  EXPECT_FALSE((*entry)->Holds(kQ8));
+  EXPECT_EQ((*entry)->users, std::set<uint64_t>{1});
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 3));
+  EXPECT_EQ((*entry)->users, (std::set<uint64_t>{1, 3}));  // needs not wait
+  held_ = false;
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.requests, Keys{2});
+  EXPECT_FALSE(outcome.error);
+  ASSERT_EQ(outcome.entry, *entry);
+  EXPECT_TRUE(outcome.entry->Holds(kQ8));
+  EXPECT_TRUE(outcome.entry->Holds(kExact));
+  EXPECT_EQ(outcome.entry->users, (std::set<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(ledger_.used(MemoryUse::kModels), 350U);
+  EXPECT_EQ(counters_.Get(Counter::kPrecisionsPrepared), 1U);
+}
+
+TEST_F(RegistryTest, APreparedPrecisionIsUsedAgainAndGoesWithItsModel) {
+  auto* entry = LoadIdle("a.bin");
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  Finish();
+  registry_->Release(2);
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 3));
+  EXPECT_EQ(entry->users, std::set<uint64_t>{3});
+  EXPECT_EQ(ModelOf(*entry).preparations, 1);
+  EXPECT_EQ(loads_, 1);
+  registry_->Release(3);
+  EXPECT_EQ(registry_->UnloadIdle(), 1U);
+  EXPECT_EQ(ledger_.used(), 0U);
+}
+
+TEST_F(RegistryTest, SeveralPrecisionsWaitForOneFirstLoad) {
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kBf16, 3));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 4));
+  held_ = false;
+  const auto first = Finish();
+  EXPECT_EQ(first.requests, (Keys{1, 4}));  // those for whose precision the load began
+  ASSERT_NE(first.entry, nullptr);
+  EXPECT_EQ(first.entry->waiting(), 2U);
+  Keys others;
+  for (int i = 0; i < 2; ++i) {
+    const auto outcome = Finish();
+    EXPECT_EQ(outcome.entry, first.entry);
+    others.insert(others.end(), outcome.requests.begin(), outcome.requests.end());
+  }
+  EXPECT_EQ(std::set<uint64_t>(others.begin(), others.end()), (std::set<uint64_t>{2, 3}));
+  EXPECT_EQ(first.entry->users.size(), 4U);
+  EXPECT_EQ(loads_, 1);
+  EXPECT_EQ(ModelOf(*first.entry).preparations, 2);
+  EXPECT_EQ(ledger_.used(MemoryUse::kModels), 400U);
+}
+
+TEST_F(RegistryTest, AFirstLoadThatDoesNotFitLeavesOtherPrecisionsTheirTurn) {
+  exact_bytes_ = 5000;
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  held_ = false;
+  const auto refused = Finish();
+  EXPECT_EQ(refused.requests, Keys{1});
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code, ErrorCode::kOutOfMemory);
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.requests, Keys{2});
+  ASSERT_NE(outcome.entry, nullptr);
+  EXPECT_TRUE(outcome.entry->Holds(kQ8));
+  EXPECT_FALSE(outcome.entry->Holds(kExact));
+  EXPECT_EQ(ledger_.used(MemoryUse::kModels), 300U);
+}
+
+TEST_F(RegistryTest, ACorruptFileFailsInEveryPrecision) {
+  fail_ = true;
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  held_ = false;
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.requests, (Keys{1, 2}));
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(registry_->entries().empty());
+  EXPECT_EQ(loads_, 1);
+}
+
+TEST_F(RegistryTest, APrecisionBeyondTheBudgetIsRefusedAndTheModelStays) {
+  precision_bytes_ = 701;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  auto* entry = Finish().entry;
+  ASSERT_NE(entry, nullptr);
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.requests, Keys{2});
+  EXPECT_EQ(outcome.entry, nullptr);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(outcome.error->hint.find("--memory"), std::string::npos);
+  ASSERT_EQ(registry_->FindLoaded(Ref("a.bin")), entry);
+  EXPECT_EQ(entry->users, std::set<uint64_t>{1});
+  EXPECT_EQ(entry->waiting(), 0U);
+  EXPECT_FALSE(entry->Holds(kQ8));
+  EXPECT_EQ(ledger_.used(), 300U);
+  ledger_.SetBudget(1001);
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 3));
+  EXPECT_EQ(Finish().requests, Keys{3});
+}
+
+TEST_F(RegistryTest, RoomThatOthersTookMeanwhileIsOverdrawnForAPrecision) {
+  LoadIdle("a.bin");
+  held_ = true;
+  auto entry = registry_->Acquire(Ref("a.bin"), kQ8, 2);
+  ASSERT_TRUE(entry);
+  while (!reached_) std::this_thread::sleep_for(1ms);  // it has seen that it fits
+  const auto sequence = ledger_.Reserve(MemoryUse::kSequences, 700);
+  ASSERT_TRUE(sequence);
+  held_ = false;
+  EXPECT_EQ(Finish().requests, Keys{2});
+  EXPECT_EQ(ledger_.used(), 1050U);
+  EXPECT_EQ(ledger_.available(), 0U);
+}
+
+TEST_F(RegistryTest, TheLastToLeaveEndsAPreparation) {
+  auto* entry = LoadIdle("a.bin");
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 3));
+  registry_->Release(2);
+  registry_->Release(3);
+  const auto outcome = Finish();  // though the loader was never let go
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kCancelled);
+  EXPECT_TRUE(outcome.requests.empty());
+  EXPECT_EQ(registry_->FindLoaded(Ref("a.bin")), entry);
+  EXPECT_FALSE(entry->Holds(kQ8));
+  EXPECT_EQ(ledger_.used(), 300U);
+}
+
+TEST_F(RegistryTest, WhoComesWhileAnEndedTaskEndsGetsANewOne) {
+  for (const auto precision : {kExact, kQ8}) {  // a first load, then a preparation
+    held_ = true;
+    ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), precision, 1));
+    registry_->Release(1);
+    ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), precision, 2));
+    const auto ended = Finish();
+    EXPECT_TRUE(ended.requests.empty());
+    EXPECT_FALSE(ended.error);
+    held_ = false;
+    const auto outcome = Finish();
+    EXPECT_EQ(outcome.requests, Keys{2});
+    ASSERT_NE(outcome.entry, nullptr);
+    EXPECT_TRUE(outcome.entry->Holds(precision));
+    registry_->Release(2);
+  }
+  EXPECT_EQ(registry_->entries().size(), 1U);
+}
+
+TEST_F(RegistryTest, AFirstLoadThatNobodyWantsGivesWayToTheNextPrecision) {
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 1));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kBf16, 3));
+  registry_->Release(1);
+  registry_->Release(3);  // had no task yet
+  EXPECT_TRUE(Finish().requests.empty());
+  held_ = false;
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.requests, Keys{2});
+  ASSERT_NE(outcome.entry, nullptr);
+  EXPECT_TRUE(outcome.entry->Holds(kQ8));
+  EXPECT_FALSE(outcome.entry->Holds(kExact));
+  EXPECT_TRUE(outcome.entry->preparing.empty());
+}
+
+TEST_F(RegistryTest, AModelWhosePrecisionIsAwaitedIsNotUnloaded) {
+  registry_->SetKeepAlive(0ms);
+  auto* entry = LoadIdle("a.bin");
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  const auto status = registry_->Unload(Ref("a.bin"));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kIncompatible);
+  EXPECT_EQ(registry_->UnloadIdle(), 0U);
+  registry_->UnloadExpired(Clock::now() + 1h);
+  EXPECT_EQ(registry_->FindLoaded(Ref("a.bin")), entry);
+  held_ = false;
+  EXPECT_EQ(Finish().requests, Keys{2});
+}
+
+TEST_F(RegistryTest, WhatAPreparationGivesToAModelThatIsGoneGoesToo) {
+  LoadIdle("a.bin");
+  held_ = true;
+  deaf_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  registry_->Release(2);
+  EXPECT_EQ(registry_->UnloadIdle(), 1U);
+  held_ = false;
+  const auto outcome = Finish();
+  EXPECT_TRUE(outcome.requests.empty());
+  EXPECT_EQ(ledger_.used(), 0U);
+  registry_->Stop();
+  EXPECT_TRUE(alive_.expired());
+}
+
+TEST_F(RegistryTest, AReplacedModelStaysForThoseWhoAwaitAPrecisionOfIt) {
+  auto* old = LoadIdle("a.bin");
+  const uint64_t old_id = old->id;
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  std::ofstream(dir_ / "a.bin") << "another content";
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 3));
+  EXPECT_EQ(registry_->entries().size(), 2U);
+  held_ = false;
+  const auto outcome = Finish();
+  EXPECT_EQ(outcome.entry, old);
+  EXPECT_EQ(outcome.requests, Keys{2});
+  EXPECT_EQ(Finish().requests, Keys{3});
+  registry_->Release(2);
+  EXPECT_EQ(registry_->Find(old_id), nullptr);
+}
+
+TEST_F(RegistryTest, ProgressIsToldPerPrecision) {
+  auto* entry = LoadIdle("a.bin");
+  held_ = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kBf16, 3));
+  registry_->OnProgress({entry->id, kBf16, 0.25});
+  EXPECT_EQ(entry->preparing.at(kBf16).progress, 0.25);
+  EXPECT_EQ(entry->preparing.at(kQ8).progress, 0);
+  held_ = false;
+  Finish();
+  Finish();
+  registry_->OnProgress({entry->id, kBf16, 0.5});  // too late, and no harm
+  EXPECT_TRUE(entry->preparing.empty());
 }
 
 class CatalogTest : public ::testing::Test {

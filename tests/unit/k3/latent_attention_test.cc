@@ -20,6 +20,11 @@ struct Problem {
   std::vector<float> rows;
   std::vector<float> query;
   float scale;
+
+  AttentionTile Tile(size_t first) const {
+    const float* begin = rows.data() + first * stride;
+    return {begin, stride, key_width, begin, stride, value_width};
+  }
 };
 
 Problem Make(size_t positions, size_t key_width, size_t value_width, float spread) {
@@ -51,23 +56,30 @@ std::vector<double> Reference(const Problem& p) {
   return out;
 }
 
+// Segment by segment, then merged.
 std::vector<float> RunKernel(const Problem& p) {
   const FlushDenormals flush;
-  std::vector<float> acc(p.value_width);
-  AttentionState state;
-  for (size_t first = 0; first < p.positions; first += kAttentionTile) {
-    const float* rows = p.rows.data() + first * p.stride;
-    const AttentionTile tile{rows,
-                             p.stride,
-                             p.key_width,
-                             rows,
-                             p.stride,
-                             p.value_width,
-                             std::min(kAttentionTile, p.positions - first)};
-    AttendTile(tile, p.query.data(), p.scale, state, acc.data());
+  std::vector<float> out(p.value_width), acc(p.value_width);
+  AttentionQuery total;
+  total.acc = out.data();
+  for (size_t begin = 0; begin < p.positions; begin += kAttentionSegment) {
+    AttentionQuery query;
+    std::fill(acc.begin(), acc.end(), 0.0f);
+    query.acc = begin == 0 ? out.data() : acc.data();
+    query.query = p.query.data();
+    const size_t end = std::min(p.positions, begin + kAttentionSegment);
+    for (size_t first = begin; first < end; first += kAttentionTile) {
+      query.count = std::min(kAttentionTile, end - first);
+      AttendTile(p.Tile(first), p.scale, {&query, 1});
+    }
+    if (begin == 0) {
+      total = query;
+    } else {
+      MergeAttention(query, p.value_width, total);
+    }
   }
-  FinishAttention(state, acc.data(), p.value_width);
-  return acc;
+  FinishAttention(total, p.value_width);
+  return out;
 }
 
 struct Widths {
@@ -75,7 +87,7 @@ struct Widths {
 };
 
 TEST(LatentAttention, MatchesAPlainSoftmax) {
-  for (const size_t positions : {1, 3, 63, 64, 65, 300, 1000}) {
+  for (const size_t positions : {1, 3, 63, 64, 65, 300, 1000, 1100}) {
     for (const Widths& widths : {Widths{36, 28}, Widths{128, 64}, Widths{576, 512}, Widths{5, 1}}) {
       for (const float spread : {0.1f, 1.0f, 30.0f}) {
         const Problem p = Make(positions, widths.key, widths.value, spread);
@@ -97,6 +109,35 @@ TEST(LatentAttention, EveryInstructionSetGivesTheSameBits) {
   const Problem p = Make(200, 150, 100, 1);
   const std::vector<float> expected = RunKernel(p);
   ForEachTarget([&] { EXPECT_EQ(RunKernel(p), expected); });
+}
+
+// Any number of queries at once, seeing different numbers of positions, as each by itself.
+TEST(LatentAttention, QueriesDoNotMeet) {
+  const Problem p = Make(64, 150, 100, 1);
+  const size_t queries = 15;
+  Random random(9);
+  const std::vector<float> values = random.Normals(queries * p.key_width);
+  const auto run = [&](bool together) {
+    std::vector<float> acc(queries * p.value_width);
+    std::vector<AttentionQuery> all(queries);
+    for (size_t i = 0; i < queries; ++i) {
+      all[i].query = values.data() + i * p.key_width;
+      all[i].acc = acc.data() + i * p.value_width;
+      all[i].count = i < 9 ? 64 : 20 + i / 2;
+    }
+    for (int tile = 0; tile < 2; ++tile) {
+      if (together) {
+        AttendTile(p.Tile(0), p.scale, all);
+      } else {
+        for (AttentionQuery& query : all) AttendTile(p.Tile(0), p.scale, {&query, 1});
+      }
+    }
+    for (const AttentionQuery& query : all) acc.push_back(query.sum);
+    for (const AttentionQuery& query : all) acc.push_back(query.max);
+    return acc;
+  };
+  const std::vector<float> expected = run(false);
+  ForEachTarget([&] { EXPECT_EQ(run(true), expected); });
 }
 
 TEST(LatentAttention, NonFiniteInputsShow) {

@@ -16,6 +16,9 @@
 
 #include "engine/kernels/target.h"
 #include "engine/parallel/flush_denormals.h"
+
+// The targets that the tests force are those that target.cc tells apart.
+#define HWY_WANT_AVX3_DL
 #include "hwy/targets.h"
 
 namespace mk {

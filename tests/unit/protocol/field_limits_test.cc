@@ -58,12 +58,12 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 }
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
-  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify"}) {
+  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify", "bench"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
   }
-  for (const char* op : {"load", "run", "tokenize", "detokenize"}) {
+  for (const char* op : {"load", "run", "tokenize", "detokenize", "bench"}) {
     for (const char* field : {"vocab", "rank_file"}) {
       limits.push_back({op, field, Path(4096), Path(4097)});
       limits.push_back({op, field, "/v", "v"});
@@ -98,6 +98,7 @@ std::vector<FieldLimit> AllLimits() {
       {"run", "min_p", 0, -0.001},
       {"run", "min_p", 1, 1.001},
       {"run", "precision", "exact", ""},
+      {"load", "precision", "q8", "Q8"},
       {"run", "stop", Times(16, "x"), Times(17, "x")},
       {"run", "stop", json::array({std::string(256, 'x')}), json::array({std::string(257, 'x')})},
       {"run", "stop", json::array(), json::array({""})},
@@ -126,6 +127,9 @@ std::vector<FieldLimit> AllLimits() {
       {"build", "expert_align", "4096", "128"},
       {"build", "threads", 0, -1},
       {"build", "threads", 1024, 1025},
+      {"bench", "precision", "auto", "q4"},
+      {"bench", "threads", 0, -1},
+      {"bench", "threads", 1024, 1025},
   };
   AddModelLimits(limits);
   return limits;

@@ -21,6 +21,7 @@ RunArgs FullRun() {
   args.top_k = 40;
   args.min_p = 0.125;
   args.seed = UINT64_MAX;
+  args.precision = "q8";
   args.chunked_prefill = false;
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
@@ -55,7 +56,7 @@ BuildArgs FullBuild() {
 }
 
 ModelStatus SomeModel() {
-  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4};
+  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4, {"exact"}, {"q8"}};
 }
 
 StatusDone FullStatus() {
@@ -71,6 +72,7 @@ StatusDone FullStatus() {
   done.threads = 4;
   done.max_batch = 8;
   done.connections = 2;
+  done.precision = "bf16";
   done.memory = {{"budget", UINT64_MAX}, {"used", 0}};
   done.counters = {{"requests", 12}};
   done.models = {SomeModel()};
@@ -110,6 +112,29 @@ VerifyDone FullVerify() {
   return done;
 }
 
+BenchDone FullBench() {
+  BenchDone done;
+  done.model_path = "/m.bin";
+  done.architecture = "k3";
+  done.fingerprint = "f00d";
+  done.vocab = 8200;
+  done.parameters = 1;
+  done.precision = "q8";
+  done.memory_bytes = 2;
+  done.processor = "P";
+  done.processors = 3;
+  done.threads = 4;
+  done.target = "AVX2";
+  done.date = "2026-01-01T00:00:00Z";
+  done.build_id = "b";
+  done.quick = true;
+  done.seconds = 5.5;
+  done.ceilings = {{1, 2.5, 3.5, 4.5, 5.5}};
+  done.roof = {1, 2, 3, 4, 5, 6, 7, 8.5, 9.5, 10.5, 11.5};
+  done.points = {{"decode", 128, 1, 9, 1.5, 1.25, 2.5, 1.5, 666.5, 2.5, 3.5, 900.5, "reads", 0.75}};
+  return done;
+}
+
 }  // namespace
 
 std::vector<Request> SampleRequests() {
@@ -118,7 +143,7 @@ std::vector<Request> SampleRequests() {
       PingArgs{},
       StatusArgs{},
       ModelsArgs{},
-      LoadArgs{Selector(), -1},
+      LoadArgs{Selector(), -1, "bf16"},
       UnloadArgs{"name"},
       FullRun(),
       CancelArgs{12},
@@ -128,6 +153,7 @@ std::vector<Request> SampleRequests() {
       DetokenizeArgs{Selector(), {1, 2, 3}},
       VerifyArgs{"/m.bin"},
       FullBuild(),
+      BenchArgs{Selector(), "q8", true, 3},
       IdsRun(),
       LoadArgs{},
       TokenizeArgs{{}, "", false, true, {}, true, ""},
@@ -153,8 +179,8 @@ std::vector<SampleReply> SampleReplies() {
       {HelloDone{1, 1, 1, "0.1.0", "b", 5}, Op::kHello},
       {PingDone{5, 6}, Op::kPing},
       {FullStatus(), Op::kStatus},
-      {ModelsDone{{{"n", "/p", "alias", true, true, 1, "k3", "e"}}}, Op::kModels},
-      {LoadDone{SomeModel(), 7, true, {"w"}}, Op::kLoad},
+      {ModelsDone{{{"n", "/p", "alias", true, true, 1, "k3", "e", {"q8"}}}}, Op::kModels},
+      {LoadDone{SomeModel(), 7, true, {"w"}, "q8"}, Op::kLoad},
       {UnloadDone{2}, Op::kUnload},
       {FullRunDone(), Op::kRun},
       {CancelDone{true}, Op::kCancel},
@@ -163,6 +189,7 @@ std::vector<SampleReply> SampleReplies() {
       {DetokenizeDone{"text"}, Op::kDetokenize},
       {FullVerify(), Op::kVerify},
       {BuildDone{"/o.bin", true, 1, 2, 3, 4, 5, 6.5}, Op::kBuild},
+      {FullBench(), Op::kBench},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;
