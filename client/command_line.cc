@@ -115,6 +115,13 @@ void CommandLine::AddAccess(AccessOptions& access, bool autostart) {
   }
 }
 
+void CommandLine::AddPrecision(std::string& precision, const std::string& doc) {
+  app_.add_option("--precision", precision,
+                  doc + ": exact (f32), bf16, q8 (fastest), auto: the daemon's setting (default)")
+      ->type_name("PRECISION")
+      ->check(CLI::IsMember({"exact", "bf16", "q8", "auto"}).name(""));
+}
+
 void CommandLine::AddModel(protocol::ModelSelector& model) {
   app_.add_option("-m,--model", model.model, "Model: a path, an alias or a name (see `mk models`)")
       ->type_name("MODEL");

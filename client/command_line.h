@@ -40,6 +40,8 @@ class CommandLine {
   void AddReal(const std::string& names, double& value, const std::string& doc, RealRange range);
   // --socket, and --no-autostart where a daemon would be started.
   void AddAccess(AccessOptions& access, bool autostart);
+  // --precision; `doc` says of what.
+  void AddPrecision(std::string& precision, const std::string& doc);
   // --model, --vocab, --tokenizer-file.
   void AddModel(protocol::ModelSelector& model);
 

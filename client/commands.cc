@@ -11,6 +11,7 @@ constexpr std::array kCommands = {
             "  echo \"One day\" | mk run -n 100 --temp 0.8 --seed 7\n"
             "  mk run --chat \"Why is the sky blue?\"\n"
             "  mk run --json -f prompt.txt | jq .usage\n"
+            "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
             "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes",
             RunCommand},
     Command{"ping", "Is the daemon there",
@@ -25,6 +26,7 @@ constexpr std::array kCommands = {
             ModelsCommand},
     Command{"load", "Load a model and keep it warm",
             "  mk load story-k3\n"
+            "  mk load story-k3 --precision exact\n"
             "  mk load ./big.bin --keep forever",
             LoadCommand},
     Command{"unload", "Give back a model's memory",

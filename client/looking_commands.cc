@@ -45,14 +45,24 @@ std::string Seconds(uint64_t milliseconds_) {
   return DurationText(static_cast<double>(milliseconds_) / 1e3);
 }
 
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
 std::string ModelLine(const protocol::ModelStatus& model) {
+  const bool loading = model.state == "loading";
   std::string text = "  " + Column(model.state, 8) + Column(model.architecture, 4) +
-                     Column(BytesText(model.file_bytes), 9) + Column(model.path, 0);
-  if (model.state == "loading") {
+                     Column(BytesText(model.file_bytes), 9) +
+                     Column(Joined(loading ? model.preparing : model.precisions), 13) +
+                     Column(model.path, 0);
+  if (loading) {
     text += std::to_string(static_cast<int>(model.progress * 100)) + " %";
   } else {
     text += model.users == 0 ? "idle for " + Seconds(model.idle_ms)
                              : std::to_string(model.users) + " in use";
+    if (!model.preparing.empty()) text += ", preparing " + Joined(model.preparing);
   }
   return text + "\n";
 }
@@ -80,6 +90,7 @@ std::string StatusText(const protocol::StatusDone& status) {
   text += "log       " + (status.log.empty() ? "standard error" : status.log) + "\n";
   text += "threads   " + std::to_string(status.threads) + ", batch of up to " +
           std::to_string(status.max_batch) + "\n";
+  text += "precision " + status.precision + ", where a run asks for no other\n";
   text += "memory    " + BytesText(Entry(status.memory, "used")) + " of " +
           BytesText(Entry(status.memory, "budget")) + "\n";
   text += "models    " + std::to_string(status.models.size()) + "\n";
@@ -87,6 +98,12 @@ std::string StatusText(const protocol::StatusDone& status) {
   text += "requests  " + std::to_string(status.requests.size()) + "\n";
   for (const auto& request : status.requests) text += RequestLine(request);
   return text;
+}
+
+// "loaded: exact,q8", or nothing.
+std::string LoadedText(const protocol::ModelEntry& model) {
+  if (!model.loaded) return {};
+  return model.precisions.empty() ? "loaded" : "loaded: " + Joined(model.precisions);
 }
 
 std::string ModelsText(const protocol::ModelsDone& done) {
@@ -100,8 +117,8 @@ std::string ModelsText(const protocol::ModelsDone& done) {
   for (const auto& model : done.models) {
     text += (model.is_default ? "* " : "  ") + Column(model.name, width) +
             Column(model.architecture.empty() ? "?" : model.architecture, 4) +
-            Column(BytesText(model.file_bytes), 9) + Column(model.loaded ? "loaded" : "", 6) +
-            model.path + (model.error.empty() ? "" : "  (unusable: " + model.error + ")") + "\n";
+            Column(BytesText(model.file_bytes), 9) + Column(LoadedText(model), 21) + model.path +
+            (model.error.empty() ? "" : "  (unusable: " + model.error + ")") + "\n";
   }
   return text;
 }

@@ -32,7 +32,8 @@ void PrintWarnings(const std::vector<std::string>& warnings) {
 std::string LoadText(const protocol::LoadDone& done) {
   const std::string what = done.was_loaded ? "was loaded already: " : "loaded: ";
   return what + done.model.path + " (" + done.model.architecture + ", " +
-         BytesText(done.model.file_bytes) + ", " + std::to_string(done.load_ms) + " ms)\n";
+         BytesText(done.model.file_bytes) + ", " + done.precision + ", " +
+         std::to_string(done.load_ms) + " ms)\n";
 }
 
 std::string VerifyText(const protocol::VerifyDone& done) {
@@ -114,6 +115,7 @@ int LoadCommand(const Command& command, int argc, char** argv) {
   line.app()
       .add_option("--keep", keep, "Keep it so long after its last use: 10m, 2h, forever")
       ->type_name("TIME");
+  line.AddPrecision(args.precision, "Arithmetic to be ready for");
   line.app().add_flag("--json", json, "One JSON object instead of text");
   line.AddModel(args.model);
   line.AddAccess(access, true);

@@ -23,6 +23,7 @@ std::string AmountText(uint64_t amount, const std::string& unit) {
 
 std::string StageText(const std::string& stage) {
   if (stage == "load") return "loading the model";
+  if (stage == "prepare") return "preparing the precision";
   if (stage == "prefill") return "reading the prompt";
   if (stage == "verify") return "verifying";
   if (stage == "build") return "building";

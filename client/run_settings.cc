@@ -58,8 +58,7 @@ void AddSamplingOptions(CommandLine& line, Raw& raw, RunSettings& options) {
       ->type_name("TEXT")
       ->expected(1)
       ->take_all();
-  app.add_option("--precision", args.precision, "Arithmetic: exact")
-      ->check(CLI::IsMember({"exact"}));
+  line.AddPrecision(args.precision, "Arithmetic");
   app.add_flag("--no-chunked-prefill", raw.no_chunked_prefill,
                "Read the prompt token by token instead of in blocks of 64");
   app.add_option("--timeout", raw.timeout, "Give up after so long: 90, 1.5s, 10m")

@@ -42,12 +42,13 @@ struct ClientRequest {
   RequestPhase phase = RequestPhase::kWorking;
   std::shared_ptr<RequestControl> control = std::make_shared<RequestControl>();
   std::string model_path;
+  Precision precision = Precision::kExact;  // of a run or a load; settled when it arrives
   Clock::time_point arrived;
   Clock::time_point prepared;  // when the model was there and the prompt encoded
   std::optional<Clock::time_point> deadline;
   double load_ms = 0;      // time spent waiting for the model
   bool started = false;    // the scheduler works on it
-  bool was_loaded = true;  // the model was there when the request came
+  bool was_loaded = true;  // model and precision were there when the request came
   bool load_retried = false;
   uint64_t told_position = 0;  // queue position that the client knows
   Clock::time_point last_progress;

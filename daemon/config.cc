@@ -80,6 +80,8 @@ class Reader {
       config.max_queue = Integer(key, node, 0, 4096);
     } else if (key == "keep_alive") {
       config.keep_alive = Parsed(key, node, ParseDuration);
+    } else if (key == "precision") {
+      config.precision = Parsed(key, node, CheckPrecision);
     } else if (key == "log_level") {
       config.log_level = String(key, node);
       if (auto level = CheckLogLevel(config.log_level); !level) Bad(key, node, level.error().hint);
@@ -170,6 +172,12 @@ Result<std::chrono::milliseconds> ParseDuration(std::string_view text) {
 Result<uint64_t> ParseBytes(std::string_view text) {
   if (text == "auto") return uint64_t{0};
   return ParseWithUnit(text, kSizes, "size", "512MiB, 8GiB or auto");
+}
+
+Result<Precision> CheckPrecision(std::string_view name) {
+  if (const auto precision = ParsePrecision(name)) return *precision;
+  return Fail(ErrorCode::kInvalidArgument, "unknown precision \"" + std::string(name) + "\"",
+              "one of exact, bf16, q8");
 }
 
 Status CheckLogLevel(std::string_view name) {

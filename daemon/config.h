@@ -5,9 +5,11 @@
 //   memory = "8GiB"                # budget; "auto": from the machine and its cgroup
 //   max_batch = 8                  # sequences that decode in one step
 //   max_queue = 64                 # requests that may wait before new ones are told "busy"
-//   keep_alive = "10m"             # an idle model is unloaded after this; "0": at once, "-1":
-//   never log_level = "info"             # trace, debug, info, warn, error, off [aliases] story =
-//   "/data/models/story-k3.bin"
+//   keep_alive = "10m"             # unload an idle model after this; "0": at once, "-1": never
+//   precision = "q8"               # exact, bf16 or q8: of runs that do not say
+//   log_level = "info"             # trace, debug, info, warn, error, off
+//   [aliases]
+//   story = "/data/models/story-k3.bin"
 //
 // A key that is not known is a warning that names it; a value of the wrong kind is an error, and
 // the file is then not used at all.
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/model/model.h"
 
 namespace mk::daemon {
 
@@ -34,6 +37,7 @@ struct Config {
   int max_batch = 8;
   int max_queue = 64;
   std::chrono::milliseconds keep_alive{std::chrono::minutes(10)};  // negative: for ever
+  Precision precision = Precision::kQ8;  // of requests that leave it to the daemon
   std::string log_level = "info";
 };
 
@@ -50,6 +54,8 @@ Result<LoadedConfig> LoadConfig(const std::filesystem::path& path);
 Result<std::chrono::milliseconds> ParseDuration(std::string_view text);
 // "512MiB", "8G", "1000000", "auto" (0).
 Result<uint64_t> ParseBytes(std::string_view text);
+// "exact", "bf16", "q8".
+Result<Precision> CheckPrecision(std::string_view name);
 // Checks a log level's name.
 Status CheckLogLevel(std::string_view name);
 

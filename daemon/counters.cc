@@ -24,6 +24,7 @@ constexpr std::array<CounterInfo, static_cast<size_t>(Counter::kCount)> kInfo = 
     {"step_microseconds", "time spent in scheduler steps"},
     {"models_loaded", "models loaded"},
     {"models_unloaded", "models unloaded"},
+    {"precisions_prepared", "further precisions that loaded models were prepared for"},
     {"jobs_started", "jobs started"},
     {"jobs_done", "jobs that ended, well or not"},
     {"socket_recreated", "times the socket's path had vanished and was made anew"},

@@ -33,6 +33,7 @@ enum class Counter : size_t {
   kStepMicroseconds,
   kModelsLoaded,
   kModelsUnloaded,
+  kPrecisionsPrepared,
   kJobsStarted,
   kJobsDone,
   kSocketRecreated,

@@ -74,6 +74,12 @@ std::optional<Reservation> Ledger::Reserve(MemoryUse use, uint64_t bytes) {
   return Reservation(this, use, bytes);
 }
 
+Reservation Ledger::Book(MemoryUse use, uint64_t bytes) {
+  total_ += bytes;
+  by_use_[static_cast<size_t>(use)] += bytes;
+  return Reservation(this, use, bytes);
+}
+
 uint64_t DefaultMemoryBudget() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_size = sysconf(_SC_PAGESIZE);

@@ -55,6 +55,8 @@ class Ledger {
 
   // Nothing when the bytes do not fit into what is left of the budget.
   std::optional<Reservation> Reserve(MemoryUse use, uint64_t bytes);
+  // For what is in use already and cannot be given back: books it whether it fits or not.
+  Reservation Book(MemoryUse use, uint64_t bytes);
 
   uint64_t budget() const { return budget_.load(); }
   // Lowering the budget below what is in use only stops new reservations.

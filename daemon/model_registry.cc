@@ -8,18 +8,21 @@
 namespace mk::daemon {
 namespace {
 
-constexpr size_t kMaxLoadsWaiting = 64;
+// Loads and preparations that are under way at once, the one being worked on among them.
+constexpr size_t kMaxLoads = 64;
 constexpr const char* kMoreMemory = "unload a model, or start the daemon with more --memory";
 
+Error WithHint(Error error) {
+  if (error.code == ErrorCode::kOutOfMemory) error.hint = kMoreMemory;
+  return error;
+}
+
 // Loads, then books what the model holds; what does not fit is dropped again at once.
-Result<LoadedModel> LoadAndReserve(const LoadFunction& load, const ModelRef& ref, Ledger& ledger,
-                                   LoadOptions options) {
+Result<LoadFinished::Gain> LoadAndReserve(const LoadFunction& load, const ModelRef& ref,
+                                          Ledger& ledger, LoadOptions options) {
   options.memory_limit = std::max<uint64_t>(ledger.available(), 1);
   auto loaded = load(ref, options);
-  if (!loaded) {
-    if (loaded.error().code == ErrorCode::kOutOfMemory) loaded.error().hint = kMoreMemory;
-    return loaded;
-  }
+  if (!loaded) return Fail(WithHint(loaded.error()));
   const uint64_t bytes = loaded->model->resident_bytes();
   auto memory = ledger.Reserve(MemoryUse::kModels, bytes);
   if (!memory) {
@@ -28,11 +31,29 @@ Result<LoadedModel> LoadAndReserve(const LoadFunction& load, const ModelRef& ref
                     std::to_string(ledger.available() >> 20) + " MiB of the memory budget are free",
                 kMoreMemory);
   }
-  loaded->memory = std::move(*memory);
-  return loaded;
+  return LoadFinished::Gain{std::make_shared<const LoadedModel>(std::move(*loaded)),
+                            std::move(*memory)};
+}
+
+// Adds a precision to a model, if it fits into what is free of the budget when it begins. A
+// precision cannot be taken back, so it is booked even if others took that room meanwhile.
+Result<LoadFinished::Gain> PrepareAndBook(const Model& model, Ledger& ledger, LoadOptions options) {
+  options.memory_limit = std::max<uint64_t>(ledger.available(), 1);
+  const uint64_t before = model.resident_bytes();
+  if (auto status = model.Prepare(options.precision, options); !status) {
+    return Fail(WithHint(status.error()));
+  }
+  return LoadFinished::Gain{nullptr,
+                            ledger.Book(MemoryUse::kModels, model.resident_bytes() - before)};
 }
 
 }  // namespace
+
+size_t ModelRegistry::Entry::waiting() const {
+  size_t count = 0;
+  for (const auto& [precision, preparation] : preparing) count += preparation.waiting.size();
+  return count;
+}
 
 ModelRegistry::ModelRegistry(Ledger& ledger, Counters& counters, LoadFunction load,
                              std::function<void(LoadEvent)> post)
@@ -40,15 +61,19 @@ ModelRegistry::ModelRegistry(Ledger& ledger, Counters& counters, LoadFunction lo
       counters_(counters),
       load_(std::move(load)),
       post_(std::move(post)),
-      loader_("loader", kMaxLoadsWaiting),
-      unloader_("unloader", kMaxLoadsWaiting) {}
+      loader_("loader", kMaxLoads),
+      unloader_("unloader", kMaxLoads) {}
 
 ModelRegistry::~ModelRegistry() {
   Stop();
 }
 
 void ModelRegistry::Stop() {
-  for (auto& [id, entry] : entries_) entry->give_up->store(true);
+  for (auto& [id, entry] : entries_) {
+    for (auto& [precision, preparation] : entry->preparing) {
+      if (preparation.give_up) preparation.give_up->store(true);
+    }
+  }
   loader_.Stop();
   unloader_.Stop();
 }
@@ -62,107 +87,202 @@ ModelRegistry::Entry* ModelRegistry::FindCurrent(const ModelRef& ref,
     // The file is another one now. Those who wait for the old one get what its load gives; those
     // who run on it keep it.
     entry.superseded = true;
-    if (entry.loaded && entry.users.empty()) Drop(entry.id);
+    if (entry.idle()) Drop(entry.id);
   }
   return nullptr;
 }
 
+ModelRegistry::Entry* ModelRegistry::AddEntry(const ModelRef& ref, const FileIdentity& identity) {
+  auto made = std::make_unique<Entry>();
+  made->id = next_id_++;
+  made->ref = ref;
+  made->identity = identity;
+  made->keep_alive = keep_alive_;
+  return entries_.emplace(made->id, std::move(made)).first->second.get();
+}
+
+// Those that have a task, and those that will have one when their model is there.
+size_t ModelRegistry::LoadsUnderWay() const {
+  size_t count = tasks_;
+  for (const auto& [id, entry] : entries_) {
+    for (const auto& [precision, preparation] : entry->preparing) {
+      if (!preparation.give_up) ++count;
+    }
+  }
+  return count;
+}
+
 Result<ModelRegistry::Entry*> ModelRegistry::Acquire(
-    const ModelRef& ref, uint64_t request, std::optional<std::chrono::milliseconds> keep_alive) {
+    const ModelRef& ref, Precision precision, uint64_t request,
+    std::optional<std::chrono::milliseconds> keep_alive) {
   auto opened = OpenForReading(ref.path);
   if (!opened) return Fail(opened.error());
   Entry* entry = FindCurrent(ref, opened->identity);
-  if (entry == nullptr) {
-    auto made = std::make_unique<Entry>();
-    made->id = next_id_++;
-    made->ref = ref;
-    made->identity = opened->identity;
-    made->give_up = std::make_shared<std::atomic<bool>>(false);
-    made->keep_alive = keep_alive_;
-    entry = made.get();
-    entries_.emplace(entry->id, std::move(made));
-    if (auto status = StartLoad(*entry); !status) {
-      entries_.erase(entry->id);
-      return Fail(status.error());
-    }
-  }
-  if (keep_alive) entry->keep_alive = *keep_alive;
-  entry->last_used = Clock::now();
-  (entry->loaded != nullptr ? entry->users : entry->waiting).insert(request);
-  return entry;
-}
-
-Status ModelRegistry::StartLoad(Entry& entry) {
-  auto task = [this, id = entry.id, ref = entry.ref, give_up = entry.give_up, threads = threads_] {
-    LoadOptions options;
-    options.threads = threads;
-    double reported = 0;
-    options.progress = [&](double fraction) {
-      if (fraction - reported >= 0.01) {
-        reported = fraction;
-        post_(LoadProgress{id, fraction});
-      }
-      return !give_up->load();
-    };
-    auto result = std::make_shared<Result<LoadedModel>>(
-        give_up->load() ? Fail(ErrorCode::kCancelled, "loading " + ref.path + " was cancelled")
-                        : LoadAndReserve(load_, ref, ledger_, options));
-    post_(LoadFinished{id, std::move(result)});
-  };
-  if (!loader_.Post(std::move(task))) {
+  const bool known =
+      entry != nullptr &&
+      (entry->Holds(precision) || entry->preparing.find(precision) != entry->preparing.end());
+  if (!known && LoadsUnderWay() >= kMaxLoads) {
     return Fail(ErrorCode::kOutOfMemory, "too many models are waiting to be loaded",
                 "try again when some are done");
   }
-  return {};
+  if (entry == nullptr) entry = AddEntry(ref, opened->identity);
+  if (keep_alive) entry->keep_alive = *keep_alive;
+  entry->last_used = Clock::now();
+  if (entry->Holds(precision)) {
+    entry->users.insert(request);
+  } else {
+    entry->preparing[precision].waiting.insert(request);
+    StartTasks(*entry);
+  }
+  return entry;
+}
+
+void ModelRegistry::StartTasks(Entry& entry) {
+  for (auto& [precision, preparation] : entry.preparing) {
+    if (!preparation.give_up && entry.loaded) StartTask(entry, precision, preparation);
+  }
+  if (entry.loaded || entry.preparing.empty()) return;
+  // The model comes first, with one precision.
+  for (const auto& [precision, preparation] : entry.preparing) {
+    if (preparation.give_up) return;
+  }
+  StartTask(entry, entry.preparing.begin()->first, entry.preparing.begin()->second);
+}
+
+LoadOptions ModelRegistry::OptionsOf(uint64_t id, Precision precision,
+                                     std::shared_ptr<const std::atomic<bool>> give_up) const {
+  LoadOptions options;
+  options.precision = precision;
+  options.threads = threads_;
+  options.progress = [post = post_, id, precision, give_up = std::move(give_up),
+                      reported = 0.0](double fraction) mutable {
+    if (fraction - reported >= 0.01) {
+      reported = fraction;
+      post(LoadProgress{id, precision, fraction});
+    }
+    return !give_up->load();
+  };
+  return options;
+}
+
+void ModelRegistry::StartTask(Entry& entry, Precision precision, Preparation& preparation) {
+  preparation.give_up = std::make_shared<std::atomic<bool>>(false);
+  preparation.progress = 0;
+  auto task = [this, id = entry.id, ref = entry.ref, loaded = entry.loaded, precision,
+               give_up = preparation.give_up,
+               options = OptionsOf(entry.id, precision, preparation.give_up)] {
+    const auto work = [&]() -> Result<LoadFinished::Gain> {
+      if (give_up->load()) {
+        return Fail(ErrorCode::kCancelled, "loading " + ref.path + " was cancelled");
+      }
+      if (loaded) return PrepareAndBook(*loaded->model, ledger_, options);
+      return LoadAndReserve(load_, ref, ledger_, options);
+    };
+    post_(LoadFinished{id, precision, work()});
+  };
+  // There is room for all that Acquire admits; a loader that was stopped needs no more tasks.
+  if (loader_.Post(std::move(task))) ++tasks_;
 }
 
 void ModelRegistry::Release(uint64_t request) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = *(it++)->second;  // Drop() may erase it
-    if (entry.waiting.erase(request) > 0 && entry.waiting.empty() && !entry.loaded) {
-      entry.give_up->store(true);
-      entry.superseded = true;  // a request that comes now starts a load of its own
+    bool was_here = entry.users.erase(request) > 0;
+    if (was_here) entry.last_used = Clock::now();
+    for (auto one = entry.preparing.begin(); one != entry.preparing.end();) {
+      Preparation& preparation = one->second;
+      const bool left = preparation.waiting.erase(request) > 0;
+      was_here = was_here || left;
+      if (left && preparation.waiting.empty() && !preparation.give_up) {
+        one = entry.preparing.erase(one);
+        continue;
+      }
+      // Whoever comes before its task has ended makes it start over.
+      if (left && preparation.waiting.empty()) preparation.give_up->store(true);
+      ++one;
     }
-    if (entry.users.erase(request) > 0) {
-      entry.last_used = Clock::now();
-      if (entry.users.empty() && entry.superseded) Drop(entry.id);
-    }
+    if (was_here && entry.superseded && entry.idle()) Drop(entry.id);
   }
 }
 
 void ModelRegistry::OnProgress(const LoadProgress& progress) {
-  if (Entry* entry = Find(progress.model)) entry->progress = progress.fraction;
+  Entry* entry = Find(progress.model);
+  if (entry == nullptr) return;
+  const auto found = entry->preparing.find(progress.precision);
+  if (found != entry->preparing.end()) found->second.progress = progress.fraction;
 }
 
 ModelRegistry::Outcome ModelRegistry::OnFinished(LoadFinished finished) {
-  Outcome outcome;
+  --tasks_;
   Entry* entry = Find(finished.model);
-  if (entry == nullptr) return outcome;
-  outcome.requests.assign(entry->waiting.begin(), entry->waiting.end());
-  if (!*finished.result) {
-    outcome.error = finished.result->error();
-    if (outcome.error->code != ErrorCode::kCancelled) {
-      // The reason may lie in a vocabulary that was named for it; the error names the file.
-      spdlog::warn("{} was not loaded: {}", entry->ref.path, outcome.error->ToString());
-    }
-    entries_.erase(entry->id);
-    return outcome;
+  if (entry == nullptr) return {};  // unloaded meanwhile; what came goes with the event
+  auto node = entry->preparing.extract(finished.precision);
+  Preparation ended = node.empty() ? Preparation{} : std::move(node.mapped());
+  if (!finished.result) {
+    return OnFailed(*entry, finished.precision, std::move(ended), finished.result.error());
   }
-  entry->memory = std::move((*finished.result)->memory);
-  entry->loaded = std::make_shared<const LoadedModel>(std::move(**finished.result));
-  entry->users.insert(entry->waiting.begin(), entry->waiting.end());
-  entry->waiting.clear();
-  entry->progress = 1;
-  entry->last_used = Clock::now();
-  counters_.Add(Counter::kModelsLoaded);
-  spdlog::info("loaded {} ({} MiB resident)", entry->ref.path,
-               entry->loaded->model->resident_bytes() >> 20);
-  for (const auto& warning : entry->loaded->warnings) spdlog::warn("{}", warning);
-  if (entry->users.empty() && entry->superseded) {
+  TakeGain(*entry, finished.precision, std::move(*finished.result));
+  entry->users.insert(ended.waiting.begin(), ended.waiting.end());
+  StartTasks(*entry);
+  Outcome outcome;
+  if (entry->superseded && entry->idle()) {
     Drop(entry->id);
     return outcome;
   }
+  outcome.requests.assign(ended.waiting.begin(), ended.waiting.end());
   outcome.entry = entry;
+  return outcome;
+}
+
+void ModelRegistry::TakeGain(Entry& entry, Precision precision, LoadFinished::Gain gain) {
+  const std::string_view name = PrecisionName(precision);
+  const uint64_t mebibytes = gain.memory.bytes() >> 20;
+  entry.memory.push_back(std::move(gain.memory));
+  entry.last_used = Clock::now();
+  if (!gain.model) {
+    counters_.Add(Counter::kPrecisionsPrepared);
+    spdlog::info("prepared {} for {} ({} MiB more)", entry.ref.path, name, mebibytes);
+    return;
+  }
+  entry.loaded = std::move(gain.model);
+  counters_.Add(Counter::kModelsLoaded);
+  spdlog::info("loaded {} for {} ({} MiB resident)", entry.ref.path, name, mebibytes);
+  for (const auto& warning : entry.loaded->warnings) spdlog::warn("{}", warning);
+}
+
+// A load or a preparation gave nothing. The entry is as it was before it.
+ModelRegistry::Outcome ModelRegistry::OnFailed(Entry& entry, Precision precision, Preparation ended,
+                                               const Error& error) {
+  Outcome outcome;
+  const bool cancelled = error.code == ErrorCode::kCancelled;
+  if (cancelled && !ended.waiting.empty()) {
+    // Its last request had left; others came before it was over.
+    ended.give_up.reset();
+    entry.preparing.emplace(precision, std::move(ended));
+    StartTasks(entry);
+    return outcome;
+  }
+  outcome.error = error;
+  outcome.requests.assign(ended.waiting.begin(), ended.waiting.end());
+  if (!cancelled) {
+    // The reason may lie in a vocabulary that was named for it; the error names the file.
+    spdlog::warn("{} was not loaded for {}: {}", entry.ref.path, PrecisionName(precision),
+                 error.ToString());
+  }
+  if (!entry.loaded && !cancelled && error.code != ErrorCode::kOutOfMemory) {
+    // What is wrong with the file is wrong in every precision.
+    for (const auto& [other, preparation] : entry.preparing) {
+      outcome.requests.insert(outcome.requests.end(), preparation.waiting.begin(),
+                              preparation.waiting.end());
+    }
+    entry.preparing.clear();
+  }
+  StartTasks(entry);
+  if (!entry.loaded && entry.preparing.empty()) {
+    entries_.erase(entry.id);
+  } else if (entry.superseded && entry.idle()) {
+    Drop(entry.id);
+  }
   return outcome;
 }
 
@@ -171,9 +291,10 @@ Status ModelRegistry::Unload(const ModelRef& ref) {
   if (entry == nullptr) {
     return Fail(ErrorCode::kNotFound, ref.path + " is not loaded", "mk status shows what is");
   }
-  if (!entry->users.empty()) {
+  if (!entry->idle()) {
     return Fail(ErrorCode::kIncompatible,
-                ref.path + " is in use by " + std::to_string(entry->users.size()) + " request(s)",
+                ref.path + " is in use by " +
+                    std::to_string(entry->users.size() + entry->waiting()) + " request(s)",
                 "cancel them or wait until they are done");
   }
   Drop(entry->id);
@@ -183,7 +304,7 @@ Status ModelRegistry::Unload(const ModelRef& ref) {
 size_t ModelRegistry::UnloadIdle() {
   std::vector<uint64_t> idle;
   for (const auto& [id, entry] : entries_) {
-    if (entry->loaded && entry->users.empty()) idle.push_back(id);
+    if (entry->idle()) idle.push_back(id);
   }
   for (const uint64_t id : idle) Drop(id);
   return idle.size();
@@ -193,7 +314,7 @@ std::optional<Clock::time_point> ModelRegistry::UnloadExpired(Clock::time_point 
   std::optional<Clock::time_point> next;
   std::vector<uint64_t> expired;
   for (const auto& [id, entry] : entries_) {
-    if (!entry->loaded || !entry->users.empty() || entry->keep_alive.count() < 0) continue;
+    if (!entry->idle() || entry->keep_alive.count() < 0) continue;
     const auto due = entry->last_used + entry->keep_alive;
     if (due <= now) {
       expired.push_back(id);
@@ -211,7 +332,7 @@ void ModelRegistry::Drop(uint64_t id) {
   spdlog::info("unloading {}", it->second->ref.path);
   counters_.Add(Counter::kModelsUnloaded);
   auto loaded = std::move(it->second->loaded);
-  entries_.erase(it);  // and with it the reservation
+  entries_.erase(it);  // and with it the reservations
   // A full queue leaves the copy in `loaded`, and it is freed here.
   unloader_.Post([held = std::move(loaded)]() mutable { held.reset(); });
 }

@@ -5,6 +5,11 @@
 // is loaded once, on the loader's thread, however many requests wait for it, and unloaded when
 // nobody has used it for its keep_alive.
 //
+// A request needs a model in one precision. The first one comes with the model; a loaded model that
+// lacks one is prepared for it on the loader's thread, while requests of its other precisions run.
+// When requests of several precisions wait for a first load, it reads one of them, and the others
+// follow.
+//
 // The registry belongs to the I/O thread; only the loads run elsewhere and report through `post`.
 
 #pragma once
@@ -38,7 +43,6 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Error tokenizer_error;  // why there is none
   std::vector<std::string> warnings;
-  Reservation memory;  // moves into the registry's entry
 };
 
 // A model and the vocabulary files that were named for it (empty: those beside it).
@@ -56,30 +60,44 @@ Result<LoadedModel> LoadWithEngine(const ModelRef& ref, const LoadOptions& optio
 
 struct LoadProgress {
   uint64_t model = 0;  // id in the registry
+  Precision precision = Precision::kExact;
   double fraction = 0;
 };
 struct LoadFinished {
+  struct Gain {
+    std::shared_ptr<const LoadedModel> model;  // null: the model was there, the precision is new
+    Reservation memory;                        // what came with it
+  };
   uint64_t model = 0;
-  // Shared because events are copied into queues of copyable values; there is one owner.
-  std::shared_ptr<Result<LoadedModel>> result;
+  Precision precision = Precision::kExact;
+  Result<Gain> result;
 };
 using LoadEvent = std::variant<LoadProgress, LoadFinished>;
 
 class ModelRegistry {
  public:
+  // A precision on its way. While the model itself is not there, one of them has a task.
+  struct Preparation {
+    std::set<uint64_t> waiting;                  // requests
+    std::shared_ptr<std::atomic<bool>> give_up;  // tells the task to end; null: it has none yet
+    double progress = 0;
+  };
   struct Entry {
     uint64_t id = 0;
     ModelRef ref;
     FileIdentity identity;
-    std::shared_ptr<const LoadedModel> loaded;   // null while loading
-    Reservation memory;                          // what the loaded model holds
-    std::shared_ptr<std::atomic<bool>> give_up;  // tells the load to end
-    double progress = 0;
-    std::set<uint64_t> waiting;  // requests that wait for the load
-    std::set<uint64_t> users;    // requests that hold the model
+    std::shared_ptr<const LoadedModel> loaded;  // null while loading
+    std::vector<Reservation> memory;            // of the model, and of each precision added to it
+    std::map<Precision, Preparation> preparing;
+    std::set<uint64_t> users;  // requests that hold the model
     std::chrono::milliseconds keep_alive{0};
     Clock::time_point last_used;
     bool superseded = false;  // the file changed: goes with its last user
+
+    bool Holds(Precision precision) const { return loaded && loaded->model->prepared(precision); }
+    size_t waiting() const;
+    // Loaded, and nobody uses it or waits for a precision of it.
+    bool idle() const { return loaded && users.empty() && waiting() == 0; }
   };
 
   // `post` hands events to the I/O thread, from the loader's thread.
@@ -90,19 +108,20 @@ class ModelRegistry {
   void SetKeepAlive(std::chrono::milliseconds keep_alive) { keep_alive_ = keep_alive; }
   void SetThreads(int threads) { threads_ = threads; }
 
-  // The model, loaded or on its way, with `request` among its users or its waiters. Errors: those
-  // of opening the file; kOutOfMemory when too many loads wait.
-  Result<Entry*> Acquire(const ModelRef& ref, uint64_t request,
+  // The model, with `request` among its users if it holds the precision, else among those that wait
+  // for it. Errors: those of opening the file; kOutOfMemory when too many loads wait.
+  Result<Entry*> Acquire(const ModelRef& ref, Precision precision, uint64_t request,
                          std::optional<std::chrono::milliseconds> keep_alive = std::nullopt);
   // The request needs the model no more (or waits for it no more: the last one to leave a load
   // ends it).
   void Release(uint64_t request);
 
   void OnProgress(const LoadProgress& progress);
-  // Requests that waited; on success they are users of the entry now. `error` tells the failure.
+  // The requests whose wait is over. Without an error they may start: they are users of the entry
+  // now. Others may still wait for another precision of it.
   struct Outcome {
     std::vector<uint64_t> requests;
-    Entry* entry = nullptr;  // null after a failure
+    Entry* entry = nullptr;  // null after an error
     std::optional<Error> error;
   };
   Outcome OnFinished(LoadFinished finished);
@@ -122,7 +141,14 @@ class ModelRegistry {
 
  private:
   Entry* FindCurrent(const ModelRef& ref, const FileIdentity& identity);
-  Status StartLoad(Entry& entry);
+  Entry* AddEntry(const ModelRef& ref, const FileIdentity& identity);
+  size_t LoadsUnderWay() const;
+  void StartTasks(Entry& entry);
+  void StartTask(Entry& entry, Precision precision, Preparation& preparation);
+  LoadOptions OptionsOf(uint64_t id, Precision precision,
+                        std::shared_ptr<const std::atomic<bool>> give_up) const;
+  void TakeGain(Entry& entry, Precision precision, LoadFinished::Gain gain);
+  Outcome OnFailed(Entry& entry, Precision precision, Preparation ended, const Error& error);
   void Drop(uint64_t id);
 
   Ledger& ledger_;
@@ -132,6 +158,7 @@ class ModelRegistry {
   std::chrono::milliseconds keep_alive_{std::chrono::minutes(10)};
   int threads_ = 1;
   uint64_t next_id_ = 1;
+  size_t tasks_ = 0;  // posted to the loader and not reported yet
   std::map<uint64_t, std::unique_ptr<Entry>> entries_;
   TaskThread loader_;
   TaskThread unloader_;

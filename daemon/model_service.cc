@@ -1,5 +1,6 @@
 #include "daemon/model_service.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -18,6 +19,32 @@ const protocol::ModelSelector& SelectorOf(const ClientRequest& request) {
 }
 
 protocol::ModelEntry ToWire(const CatalogEntry& entry) {
+std::optional<std::chrono::milliseconds> KeepAliveOf(const ClientRequest& request) {
+  const auto* load = std::get_if<protocol::LoadArgs>(&request.args);
+  if (load == nullptr || !load->keep_alive_ms) return std::nullopt;
+  return std::chrono::milliseconds(*load->keep_alive_ms);
+}
+
+// Names of the precisions that a loaded model holds.
+std::vector<std::string> PrecisionsOf(const ModelRegistry::Entry& entry) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kPrecisions; ++i) {
+    const auto precision = static_cast<Precision>(i);
+    if (entry.Holds(precision)) names.emplace_back(PrecisionName(precision));
+  }
+  return names;
+}
+
+// How far the load is that makes the model usable.
+double LoadProgressOf(const ModelRegistry::Entry& entry) {
+  if (entry.loaded) return 1;
+  double progress = 0;
+  for (const auto& [precision, preparation] : entry.preparing) {
+    progress = std::max(progress, preparation.progress);
+  }
+  return progress;
+}
+
   protocol::ModelEntry wire;
   wire.name = entry.name;
   wire.path = entry.path;
@@ -45,16 +72,20 @@ protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_po
   protocol::ModelStatus status;
   status.path = entry.ref.path;
   status.file_bytes = entry.identity.size;
-  status.progress = entry.progress;
-  status.users = entry.users.size() + entry.waiting.size();
+  status.progress = LoadProgressOf(entry);
+  status.users = entry.users.size() + entry.waiting();
   status.keep_alive_ms = entry.keep_alive.count() < 0 ? -1 : entry.keep_alive.count();
   status.state = !entry.loaded ? "loading" : entry.superseded ? "replaced" : "ready";
   if (entry.loaded) {
+  status.precisions = PrecisionsOf(entry);
+  for (const auto& [precision, preparation] : entry.preparing) {
+    status.preparing.emplace_back(PrecisionName(precision));
+  }
     const ModelInfo& info = entry.loaded->model->info();
     status.architecture = info.architecture;
     status.fingerprint = info.fingerprint;
     status.memory_bytes = entry.loaded->model->resident_bytes();
-    if (entry.users.empty()) {
+    if (entry.idle()) {
       status.idle_ms = static_cast<uint64_t>(MillisecondsSince(entry.last_used, now));
     }
   }
@@ -63,16 +94,19 @@ protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_po
 
 // Reading the headers of many files takes its time: not on this thread.
 void ModelService::HandleModels(ClientRequest& request) {
-  std::set<std::string> loaded;
+  std::map<std::string, std::vector<std::string>> loaded;  // path to precisions
   for (const auto& [id, entry] : core_.registry.entries()) {
-    if (entry->loaded) loaded.insert(entry->ref.path);
+    if (entry->loaded && !entry->superseded) loaded[entry->ref.path] = PrecisionsOf(*entry);
   }
   auto task = [key = request.key, catalog = core_.catalog, config = core_.config,
                folders = core_.folders, loaded = std::move(loaded), &events = core_.events] {
     protocol::ModelsDone done;
     for (const CatalogEntry& entry : catalog->List(config, folders)) {
       done.models.push_back(ToWire(entry));
-      done.models.back().loaded = loaded.count(entry.path) > 0;
+      const auto found = loaded.find(entry.path);
+      if (found == loaded.end()) continue;
+      done.models.back().loaded = true;
+      done.models.back().precisions = found->second;
     }
     events.Push(WorkDone{key, protocol::Body(std::move(done))});
   };
@@ -85,11 +119,14 @@ void ModelService::HandleModels(ClientRequest& request) {
 
 void ModelService::HandleLoad(ClientRequest& request) {
   const auto& args = std::get<protocol::LoadArgs>(request.args);
-  std::optional<std::chrono::milliseconds> keep_alive;
-  if (args.keep_alive_ms) keep_alive = std::chrono::milliseconds(*args.keep_alive_ms);
+  request.precision = PrecisionOf(args.precision);
   core_.clients.Send(request, protocol::Accepted{});
-  ModelRegistry::Entry* entry = Acquire(request, args.model, keep_alive);
-  if (entry != nullptr && entry->loaded) FinishLoad(request, *entry);
+  Acquire(request, args.model, KeepAliveOf(request));
+}
+
+void ModelService::Ready(ClientRequest& request, ModelRegistry::Entry& entry) {
+  if (request.op == protocol::Op::kLoad) return FinishLoad(request, entry);
+  on_ready(request, entry);
 }
 
 void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entry) {
@@ -99,6 +136,7 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
   done.model = StatusOf(entry, now);
   done.was_loaded = request.was_loaded;
   done.load_ms = static_cast<uint64_t>(std::llround(request.load_ms));
+  done.precision = PrecisionName(request.precision);
   done.warnings = entry.loaded->warnings;
   if (!entry.loaded->tokenizer) done.warnings.push_back(entry.loaded->tokenizer_error.ToString());
   core_.clients.Finish(request, std::move(done));
@@ -137,23 +175,21 @@ void ModelService::HandleUnload(const std::string& peer, uint64_t id,
   core_.clients.Reply(peer, id, protocol::UnloadDone{unloaded});
 }
 
-ModelRegistry::Entry* ModelService::Acquire(ClientRequest& request,
-                                            const protocol::ModelSelector& selector,
-                                            std::optional<std::chrono::milliseconds> keep_alive) {
+Precision ModelService::PrecisionOf(const std::string& name) const {
+  return ParsePrecision(name).value_or(core_.config.precision);
+}
+
+void ModelService::Acquire(ClientRequest& request, const protocol::ModelSelector& selector,
+                           std::optional<std::chrono::milliseconds> keep_alive) {
   auto ref = ResolveSelector(core_, selector);
-  if (!ref) {
-    core_.clients.Finish(request, ref.error());
-    return nullptr;
-  }
+  if (!ref) return core_.clients.Finish(request, ref.error());
   request.model_path = ref->path;
-  auto entry = core_.registry.Acquire(*ref, request.key, keep_alive);
-  if (!entry) {
-    core_.clients.Finish(request, ToModelError(entry.error()));
-    return nullptr;
-  }
+  auto entry = core_.registry.Acquire(*ref, request.precision, request.key, keep_alive);
+  if (!entry) return core_.clients.Finish(request, ToModelError(entry.error()));
   request.phase = RequestPhase::kLoading;
-  request.was_loaded = (*entry)->loaded != nullptr;
-  return *entry;
+  const bool there = (*entry)->Holds(request.precision);
+  request.was_loaded = there && !request.load_retried;
+  if (there) Ready(request, **entry);
 }
 
 void ModelService::OnProgress(const LoadProgress& progress) {
@@ -161,11 +197,18 @@ void ModelService::OnProgress(const LoadProgress& progress) {
   const ModelRegistry::Entry* entry = core_.registry.Find(progress.model);
   if (entry == nullptr) return;
   const auto now = Clock::now();
-  for (const uint64_t key : entry->waiting) {
-    if (ClientRequest* request = core_.clients.Find(key)) {
-      const auto bytes = static_cast<double>(entry->identity.size) * progress.fraction;
-      core_.clients.SendProgress(
-          *request, {"load", static_cast<uint64_t>(bytes), entry->identity.size, "bytes"}, now);
+  protocol::Progress told{"prepare", static_cast<uint64_t>(progress.fraction * 100), 100,
+                          "percent"};
+  if (!entry->loaded) {
+    const auto bytes = static_cast<double>(entry->identity.size) * progress.fraction;
+    told = {"load", static_cast<uint64_t>(bytes), entry->identity.size, "bytes"};
+  }
+  for (const auto& [precision, preparation] : entry->preparing) {
+    // Everybody waits for a first load; for a further precision only those who asked for it.
+    if (entry->loaded && precision != progress.precision) continue;
+    for (const uint64_t key : preparation.waiting) {
+      ClientRequest* request = core_.clients.Find(key);
+      if (request != nullptr) core_.clients.SendProgress(*request, told, now);
     }
   }
 }
@@ -182,8 +225,7 @@ bool ModelService::RetryWithMoreRoom(const ModelRegistry::Outcome& outcome) {
     ClientRequest* request = core_.clients.Find(key);
     if (request == nullptr) continue;
     request->load_retried = true;
-    Acquire(*request, SelectorOf(*request));
-    request->was_loaded = false;
+    Acquire(*request, SelectorOf(*request), KeepAliveOf(*request));
   }
   return true;
 }
@@ -198,10 +240,8 @@ void ModelService::OnFinished(LoadFinished finished) {
     request->load_ms = MillisecondsSince(request->arrived, now);
     if (outcome.error) {
       core_.clients.Finish(*request, ToModelError(*outcome.error));
-    } else if (request->op == protocol::Op::kLoad) {
-      FinishLoad(*request, *outcome.entry);
     } else {
-      on_ready(*request, *outcome.entry);
+      Ready(*request, *outcome.entry);
     }
   }
 }

@@ -17,17 +17,20 @@ class ModelService {
   void HandleLoad(ClientRequest& request);
   void HandleUnload(const std::string& peer, uint64_t id, const protocol::UnloadArgs& args);
 
-  // Makes the request a user of the model or lets it wait. Null, and the request has been
-  // answered, when that cannot be; an entry that is not loaded yet calls back through OnReady.
-  ModelRegistry::Entry* Acquire(ClientRequest& request, const protocol::ModelSelector& selector,
-                                std::optional<std::chrono::milliseconds> keep_alive = {});
+  // Makes the request a user of the model in its precision, at once or when that has come; then
+  // `on_ready` is called. A request that cannot have it is answered.
+  void Acquire(ClientRequest& request, const protocol::ModelSelector& selector,
+               std::optional<std::chrono::milliseconds> keep_alive = {});
+  // The precision that a request names; "auto" is the config's.
+  Precision PrecisionOf(const std::string& name) const;
   void OnProgress(const LoadProgress& progress);
   void OnFinished(LoadFinished finished);
 
-  // Called for a request (other than load) whose model has come.
+  // Called for a request (other than load) whose model is there.
   std::function<void(ClientRequest&, ModelRegistry::Entry&)> on_ready;
 
  private:
+  void Ready(ClientRequest& request, ModelRegistry::Entry& entry);
   void FinishLoad(ClientRequest& request, ModelRegistry::Entry& entry);
   // After out_of_memory: drops what nobody uses and tries once more. True when it does.
   bool RetryWithMoreRoom(const ModelRegistry::Outcome& outcome);

@@ -14,6 +14,7 @@ constexpr const char* kFooter = R"(Examples:
   microkimid                          start in the background on the default socket
   microkimid --foreground             stay, log to stderr
   microkimid --socket /run/user/1000/mk2/s --memory 4GiB --idle-exit 30m
+  microkimid --precision exact        runs that do not ask for another one are in f32
 
 Exit codes: 0 done (or a daemon runs already), 2 bad command line, 3 could not start.
 Files: ~/.config/microkimi/config.toml, ~/.local/state/microkimi/microkimid.log)";
@@ -45,6 +46,7 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
   std::string idle_exit;
   std::string memory;
   std::string log_level;
+  std::string precision;
   int threads = 0;
   int max_batch = 0;
 
@@ -75,6 +77,11 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
   auto* batch_option =
       app.add_option("--max-batch", max_batch, "Requests that decode in one step (default 8)")
           ->check(CLI::Range(1, 64));
+  auto* precision_option =
+      app.add_option("--precision", precision,
+                     "Arithmetic of runs that do not say: exact, bf16, q8 (default q8)")
+          ->type_name("PRECISION")
+          ->check(Checked(CheckPrecision, "PRECISION"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -87,6 +94,7 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
   if (thread_option->count() > 0) options.threads = threads;
   if (memory_option->count() > 0) options.memory = *ParseBytes(memory);
   if (batch_option->count() > 0) options.max_batch = max_batch;
+  if (precision_option->count() > 0) options.precision = *CheckPrecision(precision);
   return options;
 }
 
@@ -95,6 +103,7 @@ Config WithOverrides(Config config, const Options& options) {
   if (options.threads) config.threads = *options.threads;
   if (options.memory) config.memory = *options.memory;
   if (options.max_batch) config.max_batch = *options.max_batch;
+  if (options.precision) config.precision = *options.precision;
   return config;
 }
 

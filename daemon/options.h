@@ -23,6 +23,7 @@ struct Options {
   std::optional<int> threads;
   std::optional<uint64_t> memory;
   std::optional<int> max_batch;
+  std::optional<Precision> precision;
 };
 
 // The options, or the exit code after --help, --version or a bad command line; what there is to

@@ -63,8 +63,8 @@ void RunService::Handle(ClientRequest& request) {
   core_.counters.Add(Counter::kRequestsAccepted);
   request.told_position = WaitingBefore(request);
   core_.clients.Send(request, protocol::Accepted{request.told_position});
-  ModelRegistry::Entry* entry = models_.Acquire(request, args.model);
-  if (entry != nullptr && entry->loaded) OnModelReady(request, *entry);
+  request.precision = models_.PrecisionOf(args.precision);
+  models_.Acquire(request, args.model);
 }
 
 void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
@@ -73,9 +73,9 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
   auto args =
       std::make_shared<protocol::RunArgs>(std::move(std::get<protocol::RunArgs>(request.args)));
   auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
-               &events = core_.events] {
+               precision = request.precision, &events = core_.events] {
     if (control->cancelled.load()) return;  // answered already
-    events.Push(RunPrepared{key, PrepareRun(loaded, std::move(*args))});
+    events.Push(RunPrepared{key, PrepareRun(loaded, precision, std::move(*args))});
   };
   if (!core_.aux.Post(std::move(task))) {
     core_.registry.Release(request.key);

@@ -85,7 +85,7 @@ double Percentile(std::vector<int64_t> sorted, double share) {
 }  // namespace
 
 protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> loaded,
-                                         protocol::RunArgs args) {
+                                         Precision precision, protocol::RunArgs args) {
   const ModelInfo& info = loaded->model->info();
   RunTask::Plan plan;
   plan.chat = args.prompt.has_value() && !args.raw;
@@ -96,6 +96,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
     plan.chat_options = *options;
   }
   plan.loaded = std::move(loaded);
+  plan.precision = precision;
   plan.args = std::move(args);
   if (auto status = ValidateSampling(SamplingOf(plan.args, plan.seed)); !status) {
     return protocol::Fail(ToProtocol(status.error()));
@@ -127,6 +128,7 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
 
 Status RunTask::Start() {
   SequenceOptions options;
+  options.precision = plan_.precision;
   options.max_tokens = kMaxContext;
   options.chunked_prefill = plan_.args.chunked_prefill;
   auto sequence = model().NewSequence(options);
@@ -265,12 +267,12 @@ protocol::RunDone RunTask::Done() const {
   options.top_k = args.top_k;
   options.min_p = args.min_p;
   options.seed = plan_.seed;
-  options.precision = args.precision;
+  options.precision = PrecisionName(plan_.precision);
   options.chunked_prefill = args.chunked_prefill;
   options.stop = args.stop;
   options.timeout_ms = args.timeout_ms;
 
-  done.trust.precision = args.precision;
+  done.trust.precision = options.precision;
   done.trust.fingerprint = model().info().fingerprint;
   done.trust.model_path = model().info().path;
   done.trust.build_id = protocol::BuildId();

@@ -19,13 +19,14 @@ namespace mk::daemon {
 // Encodes the prompt and checks the options against the model; takes time with long prompts.
 // Errors: bad_request, context_overflow, incompatible, not_found (no tokenizer), unsupported.
 protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> loaded,
-                                         protocol::RunArgs args);
+                                         Precision precision, protocol::RunArgs args);
 
 class RunTask : public StepTask {
  public:
   // What is settled before the sequence exists.
   struct Plan {
     std::shared_ptr<const LoadedModel> loaded;
+    Precision precision = Precision::kExact;  // that the model is prepared for
     protocol::RunArgs args;
     std::vector<int32_t> prompt;
     uint64_t unknown = 0;  // tokens of the prompt that stand for text that cannot be spelled

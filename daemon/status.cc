@@ -92,6 +92,7 @@ protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, siz
   status.connections = connections;
   status.memory["budget"] = core.ledger.budget();
   status.memory["used"] = core.ledger.used();
+  status.precision = PrecisionName(core.config.precision);
   status.memory["resident"] = ResidentBytes();
   for (size_t use = 0; use < static_cast<size_t>(MemoryUse::kCount); ++use) {
     const auto which = static_cast<MemoryUse>(use);

@@ -59,6 +59,9 @@ struct ModelsArgs {
 
 // Which model, and with which vocabulary.
 struct ModelSelector {
+// Arithmetic of a request: "exact", "bf16", "q8", or this for the daemon's setting.
+inline constexpr const char* kAutoPrecision = "auto";
+
   std::string model;      // path, alias or name; "": the default model
   std::string vocab;      // vocabulary JSON; "": the one beside the model
   std::string rank_file;  // tiktoken ranks; "": the ones beside the model
@@ -70,6 +73,7 @@ struct LoadArgs {
   std::optional<int64_t> keep_alive_ms;  // -1: until unloaded; none: the daemon's setting
   bool operator==(const LoadArgs&) const = default;
 };
+  std::string precision = kAutoPrecision;
 
 struct UnloadArgs {
   std::string model;  // "": every model that nobody uses
@@ -91,7 +95,7 @@ struct RunArgs {
   uint32_t top_k = 0;  // 0: off
   double min_p = 0;    // 0: off
   std::optional<uint64_t> seed;
-  std::string precision = "exact";
+  std::string precision = kAutoPrecision;
   bool chunked_prefill = true;
   std::vector<std::string> stop;  // text that ends the answer, not part of it
   uint64_t timeout_ms = 0;        // 0: none
@@ -267,11 +271,13 @@ struct ModelStatus {
   std::string fingerprint;
   std::string state;    // "loading", "ready", "replaced" (the file changed; ends with its users)
   double progress = 0;  // of loading, 0..1
-  uint64_t file_bytes = 0;    // mapped
-  uint64_t memory_bytes = 0;  // held beside the mapping
-  uint64_t users = 0;         // requests that hold it
-  int64_t keep_alive_ms = 0;  // -1: for ever
-  uint64_t idle_ms = 0;       // since its last user left
+  uint64_t file_bytes = 0;              // mapped
+  uint64_t memory_bytes = 0;            // held beside the mapping
+  uint64_t users = 0;                   // requests that hold it
+  int64_t keep_alive_ms = 0;            // -1: for ever
+  uint64_t idle_ms = 0;                 // since its last user left
+  std::vector<std::string> precisions;  // that it can run in
+  std::vector<std::string> preparing;   // that are being read, or will be
   bool operator==(const ModelStatus&) const = default;
 };
 
@@ -313,11 +319,13 @@ struct ModelEntry {
   std::string name;
   std::string path;
   std::string origin;  // "alias", "user", "bundled"
+  std::string precision;                     // of requests that ask for "auto"
   bool is_default = false;
   bool loaded = false;
   uint64_t file_bytes = 0;
-  std::string architecture;  // "": the file cannot be used
-  std::string error;         // why not
+  std::string architecture;             // "": the file cannot be used
+  std::string error;                    // why not
+  std::vector<std::string> precisions;  // that it is loaded in
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsDone {
@@ -328,7 +336,7 @@ struct ModelsDone {
 struct LoadDone {
   ModelStatus model;
   uint64_t load_ms = 0;
-  bool was_loaded = false;
+  bool was_loaded = false;  // in this precision
   std::vector<std::string> warnings;
   bool operator==(const LoadDone&) const = default;
 };
@@ -341,6 +349,7 @@ struct UnloadDone {
 struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
+  std::string precision;  // the one that was asked for; never "auto"
   uint64_t unk = 0;  // tokens of the prompt that stand for text that the vocabulary cannot spell
   bool operator==(const Usage&) const = default;
 };
@@ -378,7 +387,7 @@ struct RunOptions {
 
 // Whether the answer is the whole model's.
 struct Trust {
-  std::string precision;
+  std::string precision;  // the one in use; never "auto"
   bool degraded = false;
   uint64_t shadow_tokens = 0;   // tokens that a stand-in served
   uint64_t failed_experts = 0;  // experts that could not be read

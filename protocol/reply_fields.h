@@ -76,7 +76,8 @@ struct Schema<ModelStatus> {
       Required("file_bytes", &ModelStatus::file_bytes),
       Required("memory_bytes", &ModelStatus::memory_bytes), Required("users", &ModelStatus::users),
       Required("keep_alive_ms", &ModelStatus::keep_alive_ms),
-      Required("idle_ms", &ModelStatus::idle_ms));
+      Required("idle_ms", &ModelStatus::idle_ms), Optional("precisions", &ModelStatus::precisions),
+      Optional("preparing", &ModelStatus::preparing));
 };
 
 template <>
@@ -104,7 +105,7 @@ struct Schema<StatusDone> {
       Required("max_batch", &StatusDone::max_batch),
       Required("connections", &StatusDone::connections), Required("memory", &StatusDone::memory),
       Required("counters", &StatusDone::counters), Required("models", &StatusDone::models),
-      Required("requests", &StatusDone::requests));
+      Required("requests", &StatusDone::requests), Optional("precision", &StatusDone::precision));
 };
 
 template <>
@@ -113,7 +114,8 @@ struct Schema<ModelEntry> {
       Required("name", &ModelEntry::name), Required("path", &ModelEntry::path),
       Required("origin", &ModelEntry::origin), Required("is_default", &ModelEntry::is_default),
       Required("loaded", &ModelEntry::loaded), Required("file_bytes", &ModelEntry::file_bytes),
-      Required("architecture", &ModelEntry::architecture), Required("error", &ModelEntry::error));
+      Required("architecture", &ModelEntry::architecture), Required("error", &ModelEntry::error),
+      Optional("precisions", &ModelEntry::precisions));
 };
 
 template <>
@@ -125,7 +127,8 @@ template <>
 struct Schema<LoadDone> {
   static constexpr auto fields = std::make_tuple(
       Required("model", &LoadDone::model), Required("load_ms", &LoadDone::load_ms),
-      Required("was_loaded", &LoadDone::was_loaded), Required("warnings", &LoadDone::warnings));
+      Required("was_loaded", &LoadDone::was_loaded), Required("warnings", &LoadDone::warnings),
+      Optional("precision", &LoadDone::precision));
 };
 
 template <>

@@ -15,6 +15,7 @@ inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
 inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
 inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft");
+inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
 inline constexpr Rule kIdsRule =
     Rule{}.Range(0, kMaxTokenId).Items(static_cast<size_t>(kMaxTokens));
 
@@ -59,7 +60,9 @@ struct Schema<LoadArgs> {
   static constexpr auto fields = std::make_tuple(
       Inline(&LoadArgs::model),
       Optional("keep_alive_ms", &LoadArgs::keep_alive_ms,
-               "unload after so long without use; -1: never", Rule{}.Range(-1, 1e15)));
+               "unload after so long without use; -1: never", Rule{}.Range(-1, 1e15)),
+      Optional("precision", &LoadArgs::precision,
+               "arithmetic to be ready for; auto: the daemon's setting", kPrecisionRule));
 };
 
 template <>
@@ -93,7 +96,8 @@ struct Schema<RunArgs> {
                "leave out tokens less likely than this part of the likeliest; 0: none",
                Rule{}.Range(0, 1)),
       Optional("seed", &RunArgs::seed, "seed of sampling; none: chosen by the daemon and told"),
-      Optional("precision", &RunArgs::precision, "arithmetic", Rule{}.OneOf("exact")),
+      Optional("precision", &RunArgs::precision, "arithmetic; auto: the daemon's setting",
+               kPrecisionRule),
       Optional("chunked_prefill", &RunArgs::chunked_prefill,
                "read the prompt in blocks of 64 tokens; false: token by token"),
       Optional("stop", &RunArgs::stop, "texts that end the answer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from daemon_harness import (
     Client,
     Daemon,
@@ -75,10 +76,13 @@ def logits_of(client: Client, number: int) -> bytes:
     return b"".join(one["data"] for one in bodies if one["kind"] == "logits")
 
 
-def test_two_clients_at_once_get_what_they_get_alone(daemon: Daemon) -> None:
+@pytest.mark.parametrize("precision", ["exact", "q8"])
+def test_two_clients_at_once_get_what_they_get_alone(daemon: Daemon, precision: str) -> None:
     alone = daemon.client()
     prompts = [prompt_ids(seed, 40 + 37 * seed) for seed in range(8)]
-    args = {"model": model(), "raw": True, "max_new": 60, "want_logits": True}
+    args = {
+        "model": model(), "raw": True, "max_new": 60, "want_logits": True, "precision": precision,
+    }  # fmt: skip
     expected = []
     for ids in prompts:
         number = alone.send("run", ids=ids, **args)

@@ -186,11 +186,12 @@ def test_a_model_that_is_replaced_or_cut_off_lets_a_run_go_on(mk: Mk, tmp_path: 
     assert mk.status()["models"] == []
 
 
-def test_two_at_once_say_what_each_says_alone(mk: Mk) -> None:
+@pytest.mark.parametrize("precision", ["exact", "q8"])
+def test_two_at_once_say_what_each_says_alone(mk: Mk, precision: str) -> None:
     prompts = ["the small boat left the river", "a kettle", "seven lamps on a wall"]
 
     def command(prompt: str) -> list[str]:
-        return ["run", "-m", model(), "-n", "200", prompt]
+        return ["run", "-m", model(), "--precision", precision, "-n", "200", prompt]
 
     alone = [mk(*command(prompt)) for prompt in prompts]
     assert len(set(alone)) == len(prompts)
