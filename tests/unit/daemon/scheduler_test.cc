@@ -111,6 +111,10 @@ class Events {
     std::lock_guard lock(mutex_);
     return started_;
   }
+  // For WaitFor(), which holds the lock.
+  bool has_started(uint64_t key) const {
+    return std::find(started_.begin(), started_.end(), key) != started_.end();
+  }
   // Whose token came when.
   std::vector<uint64_t> order() {
     std::lock_guard lock(mutex_);
@@ -333,12 +337,13 @@ TEST_F(SchedulerTest, SequencesThatExistAtOnceAreLimited) {
 }
 
 TEST_F(SchedulerTest, SubmissionsBeyondTheQueueAreRefused) {
-  model_.delay = 300ms;  // the thread is in a step meanwhile
+  model_.delay = 1s;  // the thread is in a step meanwhile
   SchedulerLimits limits;
   limits.max_waiting = 3;
   Start(limits);
   Submit(1, 1, 1, 1);
-  while (model_.steps().empty()) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(events_.WaitFor([&] { return events_.has_started(1); }));
+  std::this_thread::sleep_for(20ms);  // from there to the step
   for (uint64_t key = 2; key <= 4; ++key) Submit(key, key, 1, 1);
   Submission one_more;
   one_more.key = 5;
