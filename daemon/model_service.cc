@@ -18,7 +18,6 @@ const protocol::ModelSelector& SelectorOf(const ClientRequest& request) {
   return std::get<protocol::RunArgs>(request.args).model;
 }
 
-protocol::ModelEntry ToWire(const CatalogEntry& entry) {
 std::optional<std::chrono::milliseconds> KeepAliveOf(const ClientRequest& request) {
   const auto* load = std::get_if<protocol::LoadArgs>(&request.args);
   if (load == nullptr || !load->keep_alive_ms) return std::nullopt;
@@ -45,6 +44,7 @@ double LoadProgressOf(const ModelRegistry::Entry& entry) {
   return progress;
 }
 
+protocol::ModelEntry ToWire(const CatalogEntry& entry) {
   protocol::ModelEntry wire;
   wire.name = entry.name;
   wire.path = entry.path;
@@ -76,11 +76,11 @@ protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_po
   status.users = entry.users.size() + entry.waiting();
   status.keep_alive_ms = entry.keep_alive.count() < 0 ? -1 : entry.keep_alive.count();
   status.state = !entry.loaded ? "loading" : entry.superseded ? "replaced" : "ready";
-  if (entry.loaded) {
   status.precisions = PrecisionsOf(entry);
   for (const auto& [precision, preparation] : entry.preparing) {
     status.preparing.emplace_back(PrecisionName(precision));
   }
+  if (entry.loaded) {
     const ModelInfo& info = entry.loaded->model->info();
     status.architecture = info.architecture;
     status.fingerprint = info.fingerprint;
@@ -135,8 +135,8 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
   protocol::LoadDone done;
   done.model = StatusOf(entry, now);
   done.was_loaded = request.was_loaded;
-  done.load_ms = static_cast<uint64_t>(std::llround(request.load_ms));
   done.precision = PrecisionName(request.precision);
+  done.load_ms = static_cast<uint64_t>(std::llround(request.load_ms));
   done.warnings = entry.loaded->warnings;
   if (!entry.loaded->tokenizer) done.warnings.push_back(entry.loaded->tokenizer_error.ToString());
   core_.clients.Finish(request, std::move(done));
@@ -196,13 +196,13 @@ void ModelService::OnProgress(const LoadProgress& progress) {
   core_.registry.OnProgress(progress);
   const ModelRegistry::Entry* entry = core_.registry.Find(progress.model);
   if (entry == nullptr) return;
-  const auto now = Clock::now();
   protocol::Progress told{"prepare", static_cast<uint64_t>(progress.fraction * 100), 100,
                           "percent"};
   if (!entry->loaded) {
     const auto bytes = static_cast<double>(entry->identity.size) * progress.fraction;
     told = {"load", static_cast<uint64_t>(bytes), entry->identity.size, "bytes"};
   }
+  const auto now = Clock::now();
   for (const auto& [precision, preparation] : entry->preparing) {
     // Everybody waits for a first load; for a further precision only those who asked for it.
     if (entry->loaded && precision != progress.precision) continue;

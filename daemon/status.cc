@@ -90,9 +90,9 @@ protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, siz
   status.threads = static_cast<uint64_t>(core.threads);
   status.max_batch = static_cast<uint64_t>(core.config.max_batch);
   status.connections = connections;
+  status.precision = PrecisionName(core.config.precision);
   status.memory["budget"] = core.ledger.budget();
   status.memory["used"] = core.ledger.used();
-  status.precision = PrecisionName(core.config.precision);
   status.memory["resident"] = ResidentBytes();
   for (size_t use = 0; use < static_cast<size_t>(MemoryUse::kCount); ++use) {
     const auto which = static_cast<MemoryUse>(use);

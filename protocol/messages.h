@@ -57,11 +57,11 @@ struct ModelsArgs {
   bool operator==(const ModelsArgs&) const = default;
 };
 
-// Which model, and with which vocabulary.
-struct ModelSelector {
 // Arithmetic of a request: "exact", "bf16", "q8", or this for the daemon's setting.
 inline constexpr const char* kAutoPrecision = "auto";
 
+// Which model, and with which vocabulary.
+struct ModelSelector {
   std::string model;      // path, alias or name; "": the default model
   std::string vocab;      // vocabulary JSON; "": the one beside the model
   std::string rank_file;  // tiktoken ranks; "": the ones beside the model
@@ -71,9 +71,9 @@ inline constexpr const char* kAutoPrecision = "auto";
 struct LoadArgs {
   ModelSelector model;
   std::optional<int64_t> keep_alive_ms;  // -1: until unloaded; none: the daemon's setting
+  std::string precision = kAutoPrecision;
   bool operator==(const LoadArgs&) const = default;
 };
-  std::string precision = kAutoPrecision;
 
 struct UnloadArgs {
   std::string model;  // "": every model that nobody uses
@@ -308,6 +308,7 @@ struct StatusDone {
   uint64_t threads = 0;
   uint64_t max_batch = 0;
   uint64_t connections = 0;
+  std::string precision;                     // of requests that ask for "auto"
   std::map<std::string, uint64_t> memory;    // bytes: "budget", "used", "models", "sequences", ...
   std::map<std::string, uint64_t> counters;  // named in the daemon's documentation
   std::vector<ModelStatus> models;
@@ -319,7 +320,6 @@ struct ModelEntry {
   std::string name;
   std::string path;
   std::string origin;  // "alias", "user", "bundled"
-  std::string precision;                     // of requests that ask for "auto"
   bool is_default = false;
   bool loaded = false;
   uint64_t file_bytes = 0;
@@ -338,6 +338,7 @@ struct LoadDone {
   uint64_t load_ms = 0;
   bool was_loaded = false;  // in this precision
   std::vector<std::string> warnings;
+  std::string precision;  // the one that was asked for; never "auto"
   bool operator==(const LoadDone&) const = default;
 };
 
@@ -349,7 +350,6 @@ struct UnloadDone {
 struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
-  std::string precision;  // the one that was asked for; never "auto"
   uint64_t unk = 0;  // tokens of the prompt that stand for text that the vocabulary cannot spell
   bool operator==(const Usage&) const = default;
 };
@@ -378,7 +378,7 @@ struct RunOptions {
   uint32_t top_k = 0;
   double min_p = 0;
   uint64_t seed = 0;
-  std::string precision;
+  std::string precision;  // the one in use; never "auto"
   bool chunked_prefill = true;
   std::vector<std::string> stop;
   uint64_t timeout_ms = 0;
@@ -387,7 +387,7 @@ struct RunOptions {
 
 // Whether the answer is the whole model's.
 struct Trust {
-  std::string precision;  // the one in use; never "auto"
+  std::string precision;
   bool degraded = false;
   uint64_t shadow_tokens = 0;   // tokens that a stand-in served
   uint64_t failed_experts = 0;  // experts that could not be read
