@@ -49,6 +49,11 @@ constexpr std::array kCommands = {
             "  mk build --preset tiny --out tiny.bin\n"
             "  mk build --preset micro --dry-run",
             BuildCommand},
+    Command{"bench", "Measure the speed of a model against the roof of the machine",
+            "  mk bench\n"
+            "  mk bench --quick --precision q8\n"
+            "  mk bench ./model.bin --threads 1 --json",
+            BenchCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

@@ -1,4 +1,4 @@
-// Long work with a progress line: load, verify, build.
+// Long work with a progress line: load, verify, build, bench.
 
 #pragma once
 

@@ -27,6 +27,7 @@ std::string StageText(const std::string& stage) {
   if (stage == "prefill") return "reading the prompt";
   if (stage == "verify") return "verifying";
   if (stage == "build") return "building";
+  if (stage == "bench") return "measuring";
   return stage;
 }
 

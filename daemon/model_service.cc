@@ -15,6 +15,7 @@ double MillisecondsSince(Clock::time_point from, Clock::time_point to) {
 
 const protocol::ModelSelector& SelectorOf(const ClientRequest& request) {
   if (const auto* load = std::get_if<protocol::LoadArgs>(&request.args)) return load->model;
+  if (const auto* bench = std::get_if<protocol::BenchArgs>(&request.args)) return bench->model;
   return std::get<protocol::RunArgs>(request.args).model;
 }
 

@@ -13,6 +13,12 @@ bool IsOpenRun(const ClientRequest& request) {
   return request.op == protocol::Op::kRun && !request.final;
 }
 
+// Whether requests that come later wait for it.
+bool HoldsUpOthers(const ClientRequest& request) {
+  if (request.op == protocol::Op::kBench) return !request.final;
+  return IsOpenRun(request) && !request.started;
+}
+
 double Milliseconds(int64_t from_us, int64_t to_us) {
   return to_us > from_us && from_us > 0 ? static_cast<double>(to_us - from_us) / 1000.0 : 0;
 }
@@ -48,7 +54,7 @@ uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
   uint64_t before = 0;
   for (const auto& [key, other] : core_.clients.requests()) {
     if (key >= request.key) break;
-    if (IsOpenRun(*other) && !other->started) ++before;
+    if (HoldsUpOthers(*other)) ++before;
   }
   return before;
 }
@@ -130,8 +136,9 @@ void RunService::OnSchedulerEvent(SchedulerEvent event) {
 void RunService::TellPositions() {
   uint64_t before = 0;
   for (const auto& [key, request] : core_.clients.requests()) {
-    if (!IsOpenRun(*request) || request->started) continue;
-    if (request->told_position != before && !request->outbox.has_unsent()) {
+    if (!HoldsUpOthers(*request)) continue;
+    const bool run = IsOpenRun(*request);
+    if (run && request->told_position != before && !request->outbox.has_unsent()) {
       request->told_position = before;
       core_.clients.Send(*request, protocol::Progress{"queue", before, 0, "requests"});
     }

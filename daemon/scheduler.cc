@@ -111,6 +111,7 @@ void Scheduler::TakeSubmissions() {
 
 void Scheduler::EndCancelledAndLate() {
   for (auto& entry : entries_) {
+    if (entry->alone) continue;  // sees for itself
     if (entry->request.control->cancelled.load()) {
       Result<protocol::Body> result = Fail(ErrorCode::kCancelled, "cancelled");
       if (entry->started) result = entry->request.task->Cancelled();
@@ -129,6 +130,11 @@ void Scheduler::EndCancelledAndLate() {
 // holds up those behind it, so that a large request is not passed over for ever.
 void Scheduler::Activate() {
   while (started_ < limits_.max_active) {
+    if (Entry* alone = FindExclusive()) {
+      if (started_ > 0) return;
+      RunExclusive(*alone);
+      continue;
+    }
     candidates_.clear();
     candidate_clients_.clear();
     for (auto& entry : entries_) {
@@ -138,18 +144,10 @@ void Scheduler::Activate() {
     }
     if (candidates_.empty()) return;
     Entry& entry = *candidates_[activation_picker_.Pick(candidate_clients_, 1).front()];
-    auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
-    if (!memory) {
-      if (started_ > 0) return;
-      Finish(entry,
-             Fail(Error{ErrorCode::kOutOfMemory,
-                        "the request needs " + std::to_string(entry.request.state_bytes >> 20) +
-                            " MiB, " + std::to_string(ledger_.available() >> 20) +
-                            " MiB of the memory budget are free",
-                        "ask for fewer tokens, unload a model, or raise --memory"}));
+    if (!ReserveFor(entry)) {
+      if (!entry.ended) return;
       continue;
     }
-    entry.memory = std::move(*memory);
     if (auto status = entry.request.task->Start(); !status) {
       Finish(entry, Fail(status.error()));
       continue;
@@ -162,6 +160,60 @@ void Scheduler::Activate() {
     control.phase.store(RequestControl::kPrefill);
     sink_({entry.request.key, RequestStarted{}});
   }
+}
+
+// False: there is no room now, or (the entry has ended) there never will be.
+bool Scheduler::ReserveFor(Entry& entry) {
+  auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
+  if (memory) {
+    entry.memory = std::move(*memory);
+    return true;
+  }
+  if (started_ > 0) return false;
+  Finish(entry,
+         Fail(Error{
+             ErrorCode::kOutOfMemory,
+             "the request needs " + std::to_string(entry.request.state_bytes >> 20) + " MiB, " +
+                 std::to_string(ledger_.available() >> 20) + " MiB of the memory budget are free",
+             entry.request.work ? "unload a model, or raise --memory"
+                                : "ask for fewer tokens, unload a model, or raise --memory"}));
+  return false;
+}
+
+Scheduler::Entry* Scheduler::FindExclusive() {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) {
+    return entry->request.work && !entry->ended;
+  });
+  return found == entries_.end() ? nullptr : found->get();
+}
+
+void Scheduler::RunExclusive(Entry& entry) {
+  if (!ReserveFor(entry)) return;
+  RequestControl& control = *entry.request.control;
+  control.state_bytes.store(entry.request.state_bytes);
+  control.started_us.store(NowMicroseconds());
+  control.phase.store(RequestControl::kAlone);
+  sink_({entry.request.key, RequestStarted{}});
+  entry.alone = true;
+  const auto& deadline = entry.request.deadline;
+  auto attended = Clock::now();
+  Result<protocol::Body> result = entry.request.work(executor_, [&] {
+    AttendWaiting(attended);
+    return !stopping_.load() && !control.cancelled.load() &&
+           (!deadline || Clock::now() < *deadline);
+  });
+  const bool late = !result && deadline && Clock::now() >= *deadline;
+  Finish(entry, std::move(result), late);
+}
+
+// Those who wait for exclusive work may be cancelled and have deadlines meanwhile.
+void Scheduler::AttendWaiting(Clock::time_point& attended) {
+  constexpr auto kInterval = std::chrono::milliseconds(50);
+  const auto now = Clock::now();
+  if (now - attended < kInterval) return;
+  attended = now;
+  TakeSubmissions();
+  EndCancelledAndLate();
 }
 
 // One forward pass for every model that has something to do. False: nothing to do.
@@ -325,6 +377,7 @@ void Scheduler::Finish(Entry& entry, Result<protocol::Body> result, bool timed_o
   entry.request.control->phase.store(RequestControl::kEnded);
   // The sequence goes before its reservation does, and both before the client hears of the end.
   entry.request.task.reset();
+  entry.request.work = nullptr;
   entry.memory.Release();
   if (entry.started) --started_;
   entry.started = false;

@@ -37,12 +37,20 @@ struct SchedulerLimits {
   std::chrono::microseconds prefill_target{150'000};  // aim for the length of a step
 };
 
+// Work that wants the executor for itself, such as a benchmark. It runs on the scheduler's thread
+// while no request is started, and none starts before it has. Ends soon with kCancelled when
+// `go_on` says false.
+using ExclusiveWork =
+    std::function<Result<protocol::Body>(Executor& executor, const std::function<bool()>& go_on)>;
+
 struct Submission {
   uint64_t key = 0;     // names the request in events
   uint64_t client = 0;  // for fairness
+  // One of the two.
   std::unique_ptr<StepTask> task;
+  ExclusiveWork work;
   std::shared_ptr<RequestControl> control;
-  uint64_t state_bytes = 0;  // to reserve before the sequence is made
+  uint64_t state_bytes = 0;  // to reserve before the sequence is made or the work begins
   std::optional<Clock::time_point> deadline;
 };
 
@@ -85,6 +93,7 @@ class Scheduler {
     uint64_t sent_messages = 0;
     uint64_t sent_bytes = 0;
     bool ended = false;
+    bool alone = false;  // its work is running
   };
   // One step's items, all of one model; kept between steps for their memory.
   struct Batch {
@@ -99,6 +108,10 @@ class Scheduler {
   void TakeSubmissions();
   void EndCancelledAndLate();
   void Activate();
+  Entry* FindExclusive();
+  bool ReserveFor(Entry& entry);
+  void RunExclusive(Entry& entry);
+  void AttendWaiting(Clock::time_point& attended);
   bool StepAll();
   void BuildBatch(const Model& model);
   void AddToBatch(Entry& entry, size_t max_tokens);

@@ -51,8 +51,10 @@ Server::Server(std::unique_ptr<Parts> parts)
       models_(core_),
       runs_(core_, models_),
       texts_(core_),
-      jobs_(core_) {
+      jobs_(core_),
+      benches_(core_, models_) {
   models_.on_ready = [this](ClientRequest& request, ModelRegistry::Entry& entry) {
+    if (request.op == protocol::Op::kBench) return benches_.OnModelReady(request, entry);
     runs_.OnModelReady(request, entry);
   };
   idle_since_ = Clock::now();
@@ -170,6 +172,7 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kDetokenize:
     case protocol::Op::kVerify:
     case protocol::Op::kBuild:
+    case protocol::Op::kBench:
       return Start(peer, std::move(request));
   }
 }
@@ -202,6 +205,8 @@ void Server::Start(const std::string& peer, protocol::Request request) {
       return jobs_.HandleVerify(*opened);
     case protocol::Op::kBuild:
       return jobs_.HandleBuild(*opened);
+    case protocol::Op::kBench:
+      return benches_.Handle(*opened);
     case protocol::Op::kHello:
     case protocol::Op::kPing:
     case protocol::Op::kStatus:
@@ -315,7 +320,8 @@ void Server::EndRequest(ClientRequest& request, protocol::Error reason) {
   }
   // Whatever still works on it sees the flag; its answer finds no request.
   parts_->registry->Release(request.key);
-  if (request.op == protocol::Op::kRun) parts_->counters.Add(Counter::kRequestsCancelled);
+  const bool counted = request.op == protocol::Op::kRun || request.op == protocol::Op::kBench;
+  if (counted) parts_->counters.Add(Counter::kRequestsCancelled);
   parts_->clients->Finish(request, std::move(reason));
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/bench_service.h"
 #include "daemon/boot.h"
 #include "daemon/config.h"
 #include "daemon/core.h"
@@ -82,6 +83,7 @@ class Server {
   RunService runs_;
   TextService texts_;
   JobService jobs_;
+  BenchService benches_;
 
   std::optional<Clock::time_point> stop_deadline_;  // set: the daemon is leaving
   bool stop_hurried_ = false;                       // what still ran was cancelled

@@ -31,6 +31,8 @@ std::string PhaseOf(const ClientRequest& request) {
   switch (request.control->phase.load()) {
     case RequestControl::kPrefill:
       return "prefill";
+    case RequestControl::kAlone:
+      return "working";
     case RequestControl::kDecode:
     case RequestControl::kEnded:
       return "decode";

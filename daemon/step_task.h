@@ -58,7 +58,7 @@ struct RequestControl {
   std::atomic<uint64_t> acked_messages{0};
   std::atomic<uint64_t> acked_bytes{0};
   // For status.
-  enum Phase : int { kWaiting, kPrefill, kDecode, kEnded };
+  enum Phase : int { kWaiting, kPrefill, kDecode, kAlone, kEnded };
   std::atomic<int> phase{kWaiting};
   std::atomic<uint64_t> prompt_total{0};
   std::atomic<uint64_t> prompt_done{0};

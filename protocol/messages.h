@@ -6,8 +6,9 @@
 //   reply    {v, id, type, seq, body}  type: accepted, event, chunk, done, error; seq: 0, 1, 2, ...
 //                                      per request over all its replies
 //
-// A request is answered by `accepted` (run, load, verify and build only), any number of `event` and
-// `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is malformed.
+// A request is answered by `accepted` (run, load, verify, build and bench only), any number of
+// `event` and `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is
+// malformed.
 //
 // Requests are strict: an unknown op, an unknown, doubled or missing field and a value out of range
 // are errors that name it; only hello and stop are taken in any version and with fields that are
@@ -30,6 +31,7 @@
 #include <variant>
 #include <vector>
 
+#include "protocol/bench_messages.h"
 #include "protocol/error.h"
 #include "protocol/limits.h"
 #include "protocol/version.h"
@@ -161,10 +163,18 @@ struct BuildArgs {
   bool operator==(const BuildArgs&) const = default;
 };
 
+struct BenchArgs {
+  ModelSelector model;
+  std::string precision = kAutoPrecision;
+  bool quick = false;    // a few seconds instead of a minute
+  uint32_t threads = 0;  // 0: the daemon's setting
+  bool operator==(const BenchArgs&) const = default;
+};
+
 // In the order of Op.
 using Args = std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs,
                           RunArgs, CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs,
-                          VerifyArgs, BuildArgs>;
+                          VerifyArgs, BuildArgs, BenchArgs>;
 
 enum class Op {
   kHello,
@@ -181,6 +191,7 @@ enum class Op {
   kDetokenize,
   kVerify,
   kBuild,
+  kBench,
 };
 
 struct Request {
@@ -204,7 +215,7 @@ struct Accepted {
 
 // type "event"
 struct Progress {
-  std::string stage;  // "queue", "load", "prefill", "verify", "build"
+  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench"
   uint64_t done = 0;  // for "queue": requests before it
   uint64_t total = 0;
   std::string unit;  // "requests", "bytes", "tokens", "percent"
@@ -479,7 +490,7 @@ enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 using Body =
     std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error, HelloDone,
                  PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone, CancelDone,
-                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone>;
+                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone, BenchDone>;
 
 struct Reply {
   uint64_t id = 0;

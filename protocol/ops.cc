@@ -23,6 +23,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kDetokenize, "detokenize", false, false, "token ids to text"},
     OpInfo{Op::kVerify, "verify", false, true, "read every byte of a model file and check it"},
     OpInfo{Op::kBuild, "build", false, true, "make a model file of random weights"},
+    OpInfo{Op::kBench, "bench", false, true, "measure the speed of a model"},
 };
 
 constexpr bool InOrder() {

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "protocol/bench_fields.h"
 #include "protocol/field.h"
 #include "protocol/messages.h"
 

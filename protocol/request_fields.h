@@ -181,4 +181,15 @@ struct Schema<BuildArgs> {
       Optional("force", &BuildArgs::force, "replace a file that exists"));
 };
 
+template <>
+struct Schema<BenchArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&BenchArgs::model),
+      Optional("precision", &BenchArgs::precision, "arithmetic; auto: the daemon's setting",
+               kPrecisionRule),
+      Optional("quick", &BenchArgs::quick, "fewer points, measured for a shorter time"),
+      Optional("threads", &BenchArgs::threads, "threads to use; 0: the daemon's setting",
+               Rule{}.Range(0, 1024)));
+};
+
 }  // namespace mk::protocol

@@ -113,7 +113,6 @@ class Runner {
 
   // One token of each sequence. The vectors behind `items_` are ready.
   Status Step(const Sequences& sequences) {
-    if (Status going = GoOn(); !going) return going;
     for (size_t i = 0; i < sequences.size(); ++i) {
       prompt_[i] = RandomToken();
       items_[i] = {sequences[i].get(), std::span(prompt_).subspan(i, 1), LogitsWanted::kLast,
@@ -163,6 +162,7 @@ class Runner {
           running.push_back(std::move(*copy));
         }
       }
+      if (Status going = GoOn(); !going) return Fail(going.error());
       const auto start = Clock::now();
       if (Status ran = Step(running); !ran) return Fail(ran.error());
       return Clock::now() - start;

@@ -105,7 +105,9 @@ HWY_EXPORT(ReadRound);
 
 namespace {
 
-constexpr int kRounds = 12;
+// Rounds go on for at least so long: other work may take the processors away for a while.
+constexpr auto kLeastTime = std::chrono::milliseconds(150);
+constexpr int kLeastRounds = 12;
 constexpr size_t kSteps = size_t{1} << 19;
 // Reads of one round at least, so that starting the workers costs nothing beside them.
 constexpr size_t kRoundBytes = size_t{256} << 20;
@@ -133,7 +135,9 @@ template <typename Work>
 Result<double> BestRate(ThreadPool& pool, const std::function<bool()>& go_on, const Work& work) {
   std::vector<double> done(pool.size());
   double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int round = 0; round < kLeastRounds || std::chrono::steady_clock::now() - begin < kLeastTime;
+       ++round) {
     if (Status going = GoOn(go_on); !going) return Fail(going.error());
     const auto start = std::chrono::steady_clock::now();
     Status ran = pool.ParallelFor(pool.size(), [&](size_t i, size_t) { done[i] = work(i); });

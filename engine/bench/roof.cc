@@ -43,12 +43,15 @@ double Roof::PrefillOperations(size_t tokens) const {
                 ToDouble(work.context_multiply_adds) * n * (n + 1) / 2);
 }
 
-Limit Roof::DecodeLimit(size_t batch, size_t context) const {
-  const double n = ToDouble(batch);
+double Roof::ReadLimit(size_t batch) const {
   const double seconds =
       ToDouble(work.spine_bytes) / (spine_gb_per_s * 1e9) +
       ToDouble(work.expert_bytes) * ExpertShares(*this, batch) / (expert_gb_per_s * 1e9);
-  return Lower(n / seconds, peak_gop_per_s * 1e9 / DecodeOperations(context));
+  return ToDouble(batch) / seconds;
+}
+
+Limit Roof::DecodeLimit(size_t batch, size_t context) const {
+  return Lower(ReadLimit(batch), peak_gop_per_s * 1e9 / DecodeOperations(context));
 }
 
 Limit Roof::PrefillLimit(size_t tokens) const {

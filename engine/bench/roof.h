@@ -46,6 +46,8 @@ struct Roof {
   // Of a prompt of `tokens`, logits for the last token only.
   double PrefillOperations(size_t tokens) const;
 
+  // tok/s that reading weights alone allows; for a batch of one, L.
+  double ReadLimit(size_t batch) const;
   // tok/s of all sequences together. Reads count weights alone: they are 1 / L = sum of bytes over
   // bandwidth.
   Limit DecodeLimit(size_t batch, size_t context) const;
