@@ -440,6 +440,93 @@ TEST_F(SchedulerTest, StopEndsEveryRequestWithAnEvent) {
   EXPECT_EQ(ledger_.used(), 0U);
 }
 
+// Work that wants the executor for itself: runs until `release` is set or it is told to end.
+class Alone {
+ public:
+  Submission Make(uint64_t key, uint64_t bytes = 0) {
+    Submission submission;
+    submission.key = key;
+    submission.control = std::make_shared<RequestControl>();
+    submission.state_bytes = bytes;
+    submission.work = [this](Executor& executor,
+                             const std::function<bool()>& go_on) -> Result<protocol::Body> {
+      EXPECT_EQ(executor.pool().size(), 1U);
+      while (!release) {
+        if (!go_on()) return Fail(ErrorCode::kCancelled, "told to end");
+        std::this_thread::sleep_for(1ms);
+      }
+      return protocol::Body(protocol::BenchDone{});
+    };
+    return submission;
+  }
+  std::atomic<bool> release{false};
+};
+
+TEST_F(SchedulerTest, ExclusiveWorkWaitsForWhatRunsAndHoldsUpWhatComes) {
+  model_.delay = 1ms;
+  Start();
+  Submit(1, 1, 1, 200);
+  ASSERT_TRUE(events_.WaitTokens(1, 1));
+  Alone alone;
+  ASSERT_TRUE(scheduler_->Submit(alone.Make(2)));
+  Submit(3, 2, 1, 5);
+  ASSERT_TRUE(events_.WaitFor([&] { return events_.has_started(2); }));
+  // The first has ended by itself, the third has not begun.
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_EQ(events_.tokens(1), 200U);
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(events_.started(), (std::vector<uint64_t>{1, 2}));
+  alone.release = true;
+  ASSERT_TRUE(events_.WaitFinished(2));
+  EXPECT_TRUE(events_.finished(2).result);
+  ASSERT_TRUE(events_.WaitFinished(3));
+  EXPECT_EQ(events_.tokens(3), 5U);
+}
+
+TEST_F(SchedulerTest, ExclusiveWorkIsCancelled) {
+  Start();
+  Alone alone;
+  Submission submission = alone.Make(1, 10);
+  const auto control = submission.control;
+  ASSERT_TRUE(scheduler_->Submit(std::move(submission)));
+  ASSERT_TRUE(events_.WaitFor([&] { return events_.has_started(1); }));
+  EXPECT_EQ(ledger_.used(), 10U);
+  control->cancelled.store(true);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(ledger_.used(), 0U);
+  Submit(2, 1, 1, 3);
+  EXPECT_TRUE(events_.WaitFinished(2));
+}
+
+TEST_F(SchedulerTest, ThoseWhoWaitForExclusiveWorkMayLeave) {
+  Start();
+  Alone alone;
+  ASSERT_TRUE(scheduler_->Submit(alone.Make(1)));
+  ASSERT_TRUE(events_.WaitFor([&] { return events_.has_started(1); }));
+  const auto control = Submit(2, 1, 1, 3);
+  Submit(3, 1, 1, 3, 1, 0, 20ms);
+  control->cancelled.store(true);
+  ASSERT_TRUE(events_.WaitFinished(2));
+  ASSERT_TRUE(events_.WaitFinished(3));
+  EXPECT_TRUE(events_.finished(3).timed_out);
+  EXPECT_EQ(events_.started(), std::vector<uint64_t>{1});
+  scheduler_->Stop();
+  ASSERT_TRUE(events_.WaitFinished(1));
+  EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kCancelled);
+}
+
+TEST_F(SchedulerTest, ExclusiveWorkThatCannotFitIsRefused) {
+  Start();
+  Alone alone;
+  ASSERT_TRUE(scheduler_->Submit(alone.Make(1, 5000)));
+  ASSERT_TRUE(events_.WaitFinished(1));
+  const auto& result = events_.finished(1).result;
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_FALSE(result.error().hint.empty());
+}
+
 TEST(FairPicker, EveryClientHasOneBeforeAnyHasTwo) {
   FairPicker picker;
   const std::vector<uint64_t> clients = {1, 1, 1, 2, 3};
