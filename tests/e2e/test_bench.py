@@ -92,7 +92,15 @@ def test_text_and_markdown_name_the_roof(daemon: Daemon) -> None:
     for form in ((), ("--markdown",)):
         text = mk(daemon, *options, *form).stdout
         assert any(target in text for target in ("AVX", "NEON", "SCALAR"))
-        for word in ("story-k3.bin", "tok/s", "GB/s", "share of limit", "L = ", "1 thread:", "ping"):
+        for word in (
+            "story-k3.bin",
+            "tok/s",
+            "GB/s",
+            "share of limit",
+            "L = ",
+            "1 thread:",
+            "ping",
+        ):
             assert word in text, word
         assert "exact\n" not in text
 
