@@ -32,58 +32,67 @@ class Count {
     multiply_adds_ += values.size();
   }
 
+  // The structs are taken apart in full: one that gains a member does not compile until it is
+  // counted here.
+
   // Per head the recurrence decays the D x D state, reads it with the key, adds the write, and
   // reads it with the query: four operations per element.
   void Add(const KdaWeights& w) {
-    Add(w.input);
-    Add(w.decay);
-    Add(w.output);
-    Add(Vector{w.conv, 3 * shape_.conv_taps * shape_.kda_width});
-    Add(w.decay_bias);
-    Add(w.decay_rate);
-    Add(w.norm);
+    const auto& [input, decay, output, conv, decay_bias, decay_rate, norm] = w;
+    Add(input);
+    Add(decay);
+    Add(output);
+    Add(Vector{conv, 3 * shape_.conv_taps * shape_.kda_width});
+    Add(decay_bias);
+    Add(decay_rate);
+    Add(norm);
     multiply_adds_ += 4 * uint64_t{shape_.kda_width} * shape_.kda_dim;
   }
 
-  // The key rows themselves are for expanded caches only.
   void Add(const MlaWeights& w) {
-    Add(w.input);
-    Add(w.query);
-    Add(w.output);
-    Add(w.key_transposed);
-    Add(w.value);
-    Add(w.query_norm);
-    Add(w.latent_norm);
+    const auto& [input, query, output, key, key_transposed, value, query_norm, latent_norm] = w;
+    static_cast<void>(key);  // for expanded caches only
+    Add(input);
+    Add(query);
+    Add(output);
+    Add(key_transposed);
+    Add(value);
+    Add(query_norm);
+    Add(latent_norm);
   }
 
   void Add(const DenseWeights& w) {
-    Add(w.input);
-    Add(w.output);
+    const auto& [input, output] = w;
+    Add(input);
+    Add(output);
   }
 
   void Add(const MoeWeights& w) {
-    Add(w.input);
-    Add(w.routed_up);
-    Add(w.shared_down);
-    Add(w.bias);
-    Add(w.routed_norm);
+    const auto& [router, input, routed_up, shared_down, bias, routed_norm] = w;
+    Add(router);
+    Add(input);
+    Add(routed_up);
+    Add(shared_down);
+    Add(bias);
+    Add(routed_norm);
     multiply_adds_ += 3 * uint64_t{shape_.top_k} * shape_.expert_inner * shape_.routed_width;
   }
 
   void AddLayer(size_t l, const LayerWeights& w) {
-    Add(w.input_norm);
-    Add(w.post_norm);
-    Add(w.attention_mix);
-    Add(w.mlp_mix);
+    const auto& [input_norm, post_norm, attention_mix, mlp_mix, kda, mla, dense, moe] = w;
+    Add(input_norm);
+    Add(post_norm);
+    Add(attention_mix);
+    Add(mlp_mix);
     if (shape_.attention[l] == AttentionKind::kKda) {
-      Add(w.kda);
+      Add(kda);
     } else {
-      Add(w.mla);
+      Add(mla);
     }
     if (shape_.feed_forward[l] == FeedForwardKind::kDense) {
-      Add(w.dense);
+      Add(dense);
     } else {
-      Add(w.moe);
+      Add(moe);
     }
   }
 
