@@ -68,8 +68,7 @@ class Count {
   }
 
   void Add(const MoeWeights& w) {
-    const auto& [router, input, routed_up, shared_down, bias, routed_norm] = w;
-    Add(router);
+    const auto& [input, routed_up, shared_down, bias, routed_norm] = w;
     Add(input);
     Add(routed_up);
     Add(shared_down);
