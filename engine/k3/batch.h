@@ -37,42 +37,55 @@ struct Batch {
 // Rows that products read: floats, and in q8 the same as bytes. Whoever writes the floats of a row
 // calls Seal for it before a product reads them.
 struct Activations {
-  // Scratch for `batch.rows` rows of `width`.
+  // Scratch for `batch.rows` rows of `width`. Wide ones have two bytes per value in q8.
   static Activations New(const Batch& batch, size_t width) {
-    const std::span<float> values = batch.scratch.Allocate<float>(batch.rows * width);
-    return Of(batch, values.data(), width, width, batch.rows);
+    float* values = batch.scratch.Allocate<float>(batch.rows * width).data();
+    return Of(batch, values, width, width, batch.rows);
+  }
+  static Activations NewWide(const Batch& batch, size_t width) {
+    Activations a = New(batch, width);
+    if (batch.precision == Precision::kQ8) a.q8.low = NewBytes(batch, width, batch.rows);
+    return a;
   }
   // The bytes of `rows` rows of floats that lie elsewhere, `ld` apart.
   static Activations Of(const Batch& batch, float* values, size_t width, size_t ld, size_t rows) {
     Activations a{values, width, ld, {}};
-    if (batch.precision != Precision::kQ8) return a;
-    const size_t groups = Q8Groups(width);
-    a.q8 = {batch.scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
-            batch.scratch.Allocate<float>(rows * groups).data(),
-            batch.scratch.Allocate<int32_t>(rows * groups).data(), groups, groups};
+    if (batch.precision == Precision::kQ8) a.q8.high = NewBytes(batch, width, rows);
     return a;
   }
 
   float* row(size_t i) const { return values + i * ld; }
   // Rows [begin, end) are written.
   void Seal(size_t begin, size_t end) const {
-    if (q8.values != nullptr) QuantizeRows(values, ld, width, begin, end, q8);
+    if (q8.high.values != nullptr) QuantizeRows(values, ld, width, begin, end, q8);
   }
-  // The product of the first `n` rows with w.
+  // The product of the first `n` rows with w, in as many bytes as there are.
   MatMulJob Times(const PackedMatrix& w, float* y, size_t ldy, size_t n) const {
     return {w, values, ld, y, ldy, n, q8};
+  }
+  // The same with the high bytes only.
+  MatMulJob TimesNarrow(const PackedMatrix& w, float* y, size_t ldy, size_t n) const {
+    return {w, values, ld, y, ldy, n, {q8.high, {}}};
   }
   Activations From(size_t row) const {
     Activations rest = *this;
     rest.values += row * ld;
-    if (q8.values != nullptr) rest.q8 = q8.From(row);
+    if (q8.high.values != nullptr) rest.q8 = q8.From(row);
     return rest;
   }
 
   float* values = nullptr;
   size_t width = 0;
   size_t ld = 0;
-  Q8Rows q8;
+  Q8Activations q8;
+
+ private:
+  static Q8Rows NewBytes(const Batch& batch, size_t width, size_t rows) {
+    const size_t groups = Q8Groups(width);
+    return {batch.scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
+            batch.scratch.Allocate<float>(rows * groups).data(),
+            batch.scratch.Allocate<int32_t>(rows * groups).data(), groups, groups};
+  }
 };
 
 // Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there are

@@ -6,12 +6,12 @@ namespace mk::k3 {
 
 DenseScratch::DenseScratch(const K3Shape& shape, const Batch& batch)
     : input(batch.scratch.Allocate<float>(batch.rows * 2 * shape.dense_inner).data()),
-      inner(Activations::New(batch, shape.dense_inner)) {}
+      inner(Activations::NewWide(batch, shape.dense_inner)) {}
 
 Status DenseForward(const K3Shape& shape, const DenseWeights& weights, const Batch& batch,
                     const DenseScratch& scratch, const Activations& x, float* y) {
   const size_t width = shape.dense_inner;
-  const MatMulJob input = x.Times(weights.input, scratch.input, 2 * width, batch.rows);
+  const MatMulJob input = x.TimesNarrow(weights.input, scratch.input, 2 * width, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   Status activated = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {

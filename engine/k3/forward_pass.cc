@@ -44,7 +44,7 @@ ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, const f
       mla_(shape, batch),
       dense_(shape, batch),
       moe_(shape, batch),
-      normed_(Activations::New(batch, shape.hidden)) {}
+      normed_(Activations::NewWide(batch, shape.hidden)) {}
 
 void ForwardPass::Embed(std::span<const ForwardItem> items) {
   float* out = residual_.partial();

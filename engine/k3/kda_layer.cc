@@ -110,9 +110,11 @@ void FinishHead(const Head& h) {
     SigmoidGate({h.input(t) + gate_column, h.shape.kda_dim}, o, o);
   }
   const Activations& all = h.scratch.output;
-  if (all.q8.values == nullptr || !HeadSeals(h.shape)) return;
-  const Q8Rows own =
-      all.q8.From(h.item.first_row).Columns(h.channel() / kQ8Group, h.shape.kda_dim / kQ8Group);
+  if (all.q8.high.values == nullptr || !HeadSeals(h.shape)) return;
+  const Q8Activations rows = all.q8.From(h.item.first_row);
+  const size_t first = h.channel() / kQ8Group;
+  const size_t groups = h.shape.kda_dim / kQ8Group;
+  const Q8Activations own{rows.high.Columns(first, groups), rows.low.Columns(first, groups)};
   QuantizeRows(h.output(0).data(), all.ld, h.shape.kda_dim, 0, h.item.tokens, own);
 }
 
@@ -123,7 +125,7 @@ KdaScratch::KdaScratch(const K3Shape& shape, const Batch& batch) {
   input = batch.scratch.Allocate<float>(batch.rows * shape.kda_input_rows()).data();
   decay = batch.scratch.Allocate<float>(batch.rows * p).data();
   conv = batch.scratch.Allocate<float>(batch.rows * 3 * p).data();
-  output = Activations::New(batch, p);
+  output = Activations::NewWide(batch, p);
   worker_floats = (DeltaRuleScratch(shape.kda_dim) + batch.rows + 15) / 16 * 16;
   worker = batch.scratch.Allocate<float>(batch.pool.size() * worker_floats);
 }
@@ -132,7 +134,7 @@ Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index,
                   const KdaScratch& scratch, const Activations& x, float* y) {
   const size_t p = shape.kda_width;
   const size_t ld = shape.kda_input_rows();
-  const MatMulJob input = x.Times(weights.input, scratch.input, ld, batch.rows);
+  const MatMulJob input = x.TimesNarrow(weights.input, scratch.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   const MatMulJob decay{weights.decay, scratch.input + 4 * p, ld, scratch.decay, p, batch.rows};
   if (Status done = ParallelMatMul(batch.pool, {&decay, 1}); !done) return done;

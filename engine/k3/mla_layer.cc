@@ -39,7 +39,7 @@ Status MultiplyHeads(const Batch& batch, std::span<const HeadProduct> products) 
 Status Project(const K3Shape& shape, const MlaWeights& weights, const Batch& batch,
                const MlaScratch& s, const Activations& x) {
   const size_t ld = shape.mla_input_rows();
-  const MatMulJob input = x.Times(weights.input, s.input, ld, batch.rows);
+  const MatMulJob input = x.TimesNarrow(weights.input, s.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
   Status normed = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
@@ -146,7 +146,7 @@ MlaScratch::MlaScratch(const K3Shape& shape, const Batch& batch) : latent(false)
   if (latent && expanded) std::fill_n(mixed, batch.rows * heads * shape.kv_rank, 0.0f);
   keys = rows(heads * shape.nope, expanded);
   values = rows(heads * shape.value, expanded);
-  output = Activations::New(batch, heads * shape.value);
+  output = Activations::NewWide(batch, heads * shape.value);
 }
 
 Status MlaForward(const K3Shape& shape, const MlaWeights& weights, size_t index, const Batch& batch,

@@ -87,9 +87,9 @@ std::span<const uint32_t> GroupByExpert(const K3Shape& shape, const MoeScratch& 
 // Copies row `from` of one to row `to` of the other.
 void CopyRow(const Activations& source, size_t from, const Activations& target, size_t to) {
   std::copy_n(source.row(from), source.width, target.row(to));
-  if (source.q8.values == nullptr) return;
-  const Q8Rows in = source.q8.From(from);
-  const Q8Rows out = target.q8.From(to);
+  if (source.q8.high.values == nullptr) return;
+  const Q8Rows in = source.q8.high.From(from);
+  const Q8Rows out = target.q8.high.From(to);
   std::copy_n(in.values, in.groups * kQ8Group, out.values);
   std::copy_n(in.scales, in.groups, out.scales);
   std::copy_n(in.offsets, in.groups, out.offsets);
@@ -107,7 +107,7 @@ Status Gather(const K3Shape& shape, const Batch& batch, const MoeScratch& s) {
 }
 
 ExpertJob Product(const ExpertMatrix& w, const Activations& x, float* y, size_t n) {
-  return {w, x.values, x.ld, y, w.rows, n, x.q8};
+  return {w, x.values, x.ld, y, w.rows, n, x.q8.high};
 }
 
 // W2 situ(W1 h, W3 h) of every slot.
@@ -171,9 +171,9 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
   input = arena.Allocate<float>(batch.rows * shape.moe_input_rows()).data();
   routed = Activations::Of(batch, input + shape.experts, shape.routed_width, shape.moe_input_rows(),
                            batch.rows);
-  shared_inner = Activations::New(batch, shape.shared_inner);
+  shared_inner = Activations::NewWide(batch, shape.shared_inner);
   shared = arena.Allocate<float>(batch.rows * shape.hidden).data();
-  mixed = Activations::New(batch, shape.routed_width);
+  mixed = Activations::NewWide(batch, shape.routed_width);
   picks = arena.Allocate<int32_t>(slots_count);
   weights = arena.Allocate<float>(slots_count);
   slots = arena.Allocate<uint32_t>(slots_count);
@@ -194,8 +194,10 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
 Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
                   const Batch& batch, const MoeScratch& s, const Activations& x, float* y) {
   const size_t d = shape.hidden;
-  const MatMulJob input = x.Times(weights.input, s.input, shape.moe_input_rows(), batch.rows);
-  if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
+  const MatMulJob inputs[] = {
+      x.Times(weights.router, s.input, shape.moe_input_rows(), batch.rows),
+      x.TimesNarrow(weights.input, s.input + shape.experts, shape.moe_input_rows(), batch.rows)};
+  if (Status done = ParallelMatMul(batch.pool, inputs); !done) return done;
   if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
   if (batch.observer != nullptr) ReportPicks(shape, layer, batch, s);
 

@@ -127,8 +127,8 @@ class Layout {
   MoeWeights Moe() {
     const size_t d = shape_.hidden;
     MoeWeights w;
-    w.input = Stack({{"gate.weight", shape_.experts},
-                     {"routed_expert_down_proj.weight", shape_.routed_width},
+    w.router = Stack({{"gate.weight", shape_.experts}}, d);
+    w.input = Stack({{"routed_expert_down_proj.weight", shape_.routed_width},
                      {"shared_experts.gate_proj.weight", shape_.shared_inner},
                      {"shared_experts.up_proj.weight", shape_.shared_inner}},
                     d);

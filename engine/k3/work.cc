@@ -68,7 +68,8 @@ class Count {
   }
 
   void Add(const MoeWeights& w) {
-    const auto& [input, routed_up, shared_down, bias, routed_norm] = w;
+    const auto& [router, input, routed_up, shared_down, bias, routed_norm] = w;
+    Add(router);
     Add(input);
     Add(routed_up);
     Add(shared_down);

@@ -7,6 +7,7 @@
 //     exactly the two give the same bits.
 //   kQ8: x is read as bytes with a scale per group of 32 columns (q8_rows.h). Per group the integer
 //     dot product is exact; y = fma(dot, w_scale * x_scale, y) over ascending groups from zero.
+//     With activations of two bytes the low part follows the high one in every group.
 // Every output is a chain of its own, so the bits do not depend on the number of rows n, on how
 // outputs are grouped into registers or tasks, on the number of workers, or on the width of the
 // vectors.
@@ -37,7 +38,7 @@ struct MatMulJob {
   float* y = nullptr;
   size_t ldy = 0;
   size_t n = 0;
-  Q8Rows q8 = {};
+  Q8Activations q8 = {};
 };
 
 // On the calling thread. Set FlushDenormals (engine/parallel) for the bits of a forward pass.

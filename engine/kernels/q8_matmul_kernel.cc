@@ -89,13 +89,16 @@ template <bool kVnni, bool kCold, size_t P, size_t N>
 void Tile(const MatMulJob& job, size_t panel, size_t row) {
   const size_t panel_stride = PanelBytes(WeightKind::kQ8, job.w.cols);
   const std::byte* w = job.w.panels + panel * panel_stride;
-  const Q8Rows x = job.q8.From(row);
+  const Q8Activations x = job.q8.From(row);
+  const bool wide = x.low.values != nullptr;
   V16 total[P][N];
   for (size_t p = 0; p < P; ++p) {
     for (size_t n = 0; n < N; ++n) total[p][n] = Zero16();
   }
-  for (size_t g = 0; g < x.groups; ++g) {
-    Group<kVnni, kCold, P, N>(w + g * kQ8GroupBytes, panel_stride, x, g, total);
+  for (size_t g = 0; g < x.high.groups; ++g) {
+    const std::byte* group = w + g * kQ8GroupBytes;
+    Group<kVnni, kCold, P, N>(group, panel_stride, x.high, g, total);
+    if (wide) Group<kVnni, false, P, N>(group, panel_stride, x.low, g, total);
   }
   for (size_t p = 0; p < P; ++p) {
     const size_t first = (panel + p) * kPanelRows;

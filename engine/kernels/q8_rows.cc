@@ -70,20 +70,40 @@ HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float*
   *offset = -kQ8Bias * hn::GetLane(hn::SumOfLanes(DI(), total));
 }
 
-void QuantizeRow(const float* x, size_t cols, const Q8Rows& out) {
-  for (size_t g = 0; g < out.groups; ++g) {
+// Bytes as floats.
+HWY_INLINE V16 FromBytes(const int8_t* p) {
+  V16 r;
+  for (size_t i = 0; i < kV16Parts; ++i) {
+#if HWY_TARGET == HWY_SCALAR
+    r.part[i] = hn::Set(DF(), p[i]);
+#else
+    const hn::FixedTag<int8_t, kRegisterLanes> d8;
+    r.part[i] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d8, p + i * kRegisterLanes)));
+#endif
+  }
+  return r;
+}
+
+void QuantizeRow(const float* x, size_t cols, const Q8Activations& out) {
+  for (size_t g = 0; g < out.high.groups; ++g) {
     const float* in = x + g * kQ8Group;
     const size_t width = std::min(kQ8Group, cols - g * kQ8Group);
     const V16 a = LoadGroup16(in, std::min<size_t>(width, 16));
     const V16 b = width > 16 ? LoadGroup16(in + 16, width - 16) : Zero16();
-    QuantizeGroup(a, b, out.values + g * kQ8Group, out.scales + g, out.offsets + g);
+    int8_t* values = out.high.values + g * kQ8Group;
+    float* scale = out.high.scales + g;
+    QuantizeGroup(a, b, values, scale, out.high.offsets + g);
+    if (out.low.values == nullptr) continue;
+    const V16 s = Set16(*scale);
+    QuantizeGroup(NegFma16(FromBytes(values), s, a), NegFma16(FromBytes(values + 16), s, b),
+                  out.low.values + g * kQ8Group, out.low.scales + g, out.low.offsets + g);
   }
 }
 
 }  // namespace
 
 void QuantizeRowsImpl(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
-                      const Q8Rows& out) {
+                      const Q8Activations& out) {
   for (size_t row = begin; row < end; ++row) QuantizeRow(x + row * ldx, cols, out.From(row));
 }
 
@@ -97,8 +117,13 @@ namespace mk {
 HWY_EXPORT(QuantizeRowsImpl);
 
 void QuantizeRows(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
-                  const Q8Rows& out) {
+                  const Q8Activations& out) {
   HWY_DYNAMIC_DISPATCH(QuantizeRowsImpl)(x, ldx, cols, begin, end, out);
+}
+
+void QuantizeRows(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
+                  const Q8Rows& out) {
+  QuantizeRows(x, ldx, cols, begin, end, Q8Activations{out, {}});
 }
 
 }  // namespace mk

@@ -34,8 +34,24 @@ struct Q8Rows {
   }
 };
 
+// Two bytes per activation: what `high` leaves is quantised once more. A product with both adds,
+// group by group, the high and then the low part.
+struct Q8Activations {
+  Q8Rows high;
+  Q8Rows low;  // without values: one byte only
+
+  Q8Activations From(size_t row) const {
+    Q8Activations rest{high.From(row), {}};
+    if (low.values != nullptr) rest.low = low.From(row);
+    return rest;
+  }
+};
+
 // Quantises rows [begin, end) of x, `cols` floats each, `ldx` apart.
 void QuantizeRows(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
                   const Q8Rows& out);
+// In two bytes. x - q scale is rounded once per value.
+void QuantizeRows(const float* x, size_t ldx, size_t cols, size_t begin, size_t end,
+                  const Q8Activations& out);
 
 }  // namespace mk

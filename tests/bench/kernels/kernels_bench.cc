@@ -100,7 +100,8 @@ void BM_MatMul(benchmark::State& state) {
   for (auto _ : state) {
     for (size_t i = 0; i < fused; ++i) {
       const std::byte* panels = weights->data() + (call * fused + i) * size;
-      jobs[i] = {{kind, panels, rows, cols}, x.data(), cols, y.data() + i * n * rows, rows, n, q8};
+      jobs[i] = {
+          {kind, panels, rows, cols}, x.data(), cols, y.data() + i * n * rows, rows, n, {q8, {}}};
     }
     if (!ParallelMatMul(*bench.pool, jobs)) return state.SkipWithError("failed");
     benchmark::ClobberMemory();
@@ -136,7 +137,7 @@ void BM_QuantizeRows(benchmark::State& state) {
   std::vector<int32_t> offsets(rows * groups);
   for (auto _ : state) {
     QuantizeRows(x.data(), cols, cols, 0, rows,
-                 {values.data(), scales.data(), offsets.data(), groups, groups});
+                 Q8Rows{values.data(), scales.data(), offsets.data(), groups, groups});
     benchmark::ClobberMemory();
   }
   state.counters["GB/s"] = benchmark::Counter(

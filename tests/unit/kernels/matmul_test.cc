@@ -31,6 +31,12 @@ ByteRow ToBytes(const float* row, size_t cols, bool by_product) {
   return bytes;
 }
 
+// Of the weights, and whether activations have two bytes.
+struct Form {
+  WeightKind kind;
+  bool wide = false;
+};
+
 // A random matrix, its packed form, and inputs.
 struct Problem {
   WeightKind kind;
@@ -40,9 +46,10 @@ struct Problem {
   std::vector<int8_t> q8_values;
   std::vector<float> q8_scales;
   std::vector<int32_t> q8_offsets;
+  bool wide = false;  // activations of two bytes
 
-  Problem(WeightKind k, size_t r, size_t c, size_t count, uint32_t seed)
-      : kind(k), rows(r), cols(c), n(count) {
+  Problem(Form form, size_t r, size_t c, size_t count, uint32_t seed)
+      : kind(form.kind), rows(r), cols(c), n(count), wide(form.wide) {
     Random random(seed);
     w = random.Normals(r * c);
     x = random.Normals(count * c);
@@ -57,10 +64,12 @@ struct Problem {
     MatMulJob job{packed(), x.data(), cols, y.data(), rows, n};
     if (kind == WeightKind::kQ8) {
       const size_t groups = Q8Groups(cols);
-      q8_values.assign(n * groups * 32, 99);
-      q8_scales.assign(n * groups, NAN);
-      q8_offsets.assign(n * groups, -1);
-      job.q8 = {q8_values.data(), q8_scales.data(), q8_offsets.data(), groups, groups};
+      // The low parts behind the high ones.
+      q8_values.assign(2 * n * groups * 32, 99);
+      q8_scales.assign(2 * n * groups, NAN);
+      q8_offsets.assign(2 * n * groups, -1);
+      job.q8.high = {q8_values.data(), q8_scales.data(), q8_offsets.data(), groups, groups};
+      if (wide) job.q8.low = job.q8.high.From(n);
       QuantizeRows(x.data(), cols, cols, 0, n, job.q8);
       job.x = nullptr;
     }
@@ -104,13 +113,21 @@ struct Problem {
   float ByteTwin(const float* a, const float* b) const {
     const ByteRow weights = ToBytes(a, cols, false);
     const ByteRow values = ToBytes(b, cols, true);
+    std::vector<float> left(b, b + cols);
+    for (size_t c = 0; c < cols; ++c) {
+      left[c] = std::fma(-static_cast<float>(values.values[c]), values.scales[c / 32], left[c]);
+    }
+    const ByteRow low = ToBytes(left.data(), cols, true);
     float total = 0;
     for (size_t g = 0; g < weights.scales.size(); ++g) {
-      int dot = 0;
+      int dot = 0, low_dot = 0;
       for (size_t c = 32 * g; c < std::min(cols, 32 * g + 32); ++c) {
         dot += weights.values[c] * values.values[c];
+        low_dot += weights.values[c] * low.values[c];
       }
       total = std::fma(static_cast<float>(dot), weights.scales[g] * values.scales[g], total);
+      if (!wide) continue;
+      total = std::fma(static_cast<float>(low_dot), weights.scales[g] * low.scales[g], total);
     }
     return total;
   }
@@ -129,7 +146,7 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
-class MatMulKinds : public testing::TestWithParam<WeightKind> {};
+class MatMulKinds : public testing::TestWithParam<Form> {};
 
 TEST_P(MatMulKinds, EqualsItsDefinitionOnEveryTarget) {
   uint32_t seed = 1;
@@ -159,7 +176,7 @@ TEST_P(MatMulKinds, IsCloseToDoublePrecision) {
       }
       // f32: 16 roundings in a chain and 188 between chains, far from all in one direction. The
       // others: half a unit of a weight, and of an activation, each far from all in one direction.
-      const double allowed = GetParam() == WeightKind::kF32 ? 1e-6 : 1e-3;
+      const double allowed = GetParam().kind == WeightKind::kF32 ? 1e-6 : 1e-3;
       EXPECT_NEAR(y[i * 70 + r], sum, magnitude * allowed);
     }
   }
@@ -236,13 +253,13 @@ TEST(MatMul, PackRowsStacksMatricesAndRowRangeTakesThemApart) {
 TEST(ParallelMatMul, SameBitsForAnyNumberOfWorkers) {
   // A mix of sizes: one job far larger than the rest, tiny ones, and one without rows of x.
   std::vector<Problem> problems;
-  problems.emplace_back(WeightKind::kF32, 1000, 513, 30, 21);
-  problems.emplace_back(WeightKind::kQ8, 16, 40, 30, 22);
-  problems.emplace_back(WeightKind::kQ8, 600, 300, 1, 23);
-  problems.emplace_back(WeightKind::kF32, 7, 1, 2, 24);
-  problems.emplace_back(WeightKind::kBf16, 50, 60, 0, 25);
-  problems.emplace_back(WeightKind::kBf16, 90, 800, 500, 26);
-  problems.emplace_back(WeightKind::kQ8, 300, 640, 70, 27);
+  problems.emplace_back(Form{WeightKind::kF32}, 1000, 513, 30, 21);
+  problems.emplace_back(Form{WeightKind::kQ8}, 16, 40, 30, 22);
+  problems.emplace_back(Form{WeightKind::kQ8}, 600, 300, 1, 23);
+  problems.emplace_back(Form{WeightKind::kF32}, 7, 1, 2, 24);
+  problems.emplace_back(Form{WeightKind::kBf16}, 50, 60, 0, 25);
+  problems.emplace_back(Form{WeightKind::kBf16}, 90, 800, 500, 26);
+  problems.emplace_back(Form{WeightKind::kQ8}, 300, 640, 70, 27);
   std::vector<std::vector<float>> expected;
   for (const Problem& p : problems) expected.push_back(p.Twin());
   for (size_t workers : {1u, 2u, 8u}) {
@@ -280,7 +297,8 @@ TEST_P(MatMulKinds, NonFiniteInputsReachTheOutput) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, MatMulKinds,
-                         testing::Values(WeightKind::kF32, WeightKind::kBf16, WeightKind::kQ8));
+                         testing::Values(Form{WeightKind::kF32}, Form{WeightKind::kBf16},
+                                         Form{WeightKind::kQ8}, Form{WeightKind::kQ8, true}));
 
 }  // namespace
 }  // namespace mk

@@ -19,7 +19,7 @@ struct Quantized {
         offsets(rows * Q8Groups(cols), -1),
         groups(Q8Groups(cols)) {
     QuantizeRows(x.data(), cols, cols, 0, rows,
-                 {values.data(), scales.data(), offsets.data(), groups, groups});
+                 Q8Rows{values.data(), scales.data(), offsets.data(), groups, groups});
   }
 };
 
