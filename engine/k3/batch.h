@@ -88,16 +88,16 @@ struct Activations {
   }
 };
 
-// Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there are
-// few, else on the pool. `body` treats every row alike and returns nothing.
+// Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there is
+// one, else on the pool. `body` treats every row alike and returns nothing.
 template <typename Body>
 Status ForRows(ThreadPool& pool, size_t rows, const Body& body) {
-  constexpr size_t kFew = 8;
-  if (rows <= kFew || pool.size() == 1) {
+  if (rows <= 1 || pool.size() == 1) {
     body(size_t{0}, rows);
     return {};
   }
-  const size_t tasks = std::min((rows + kFew - 1) / kFew, 4 * pool.size());
+  const size_t tasks =
+      rows <= 16 ? std::min(rows, pool.size()) : std::min(rows / 8, 4 * pool.size());
   return pool.ParallelFor(
       tasks, [&](size_t task, size_t) { body(rows * task / tasks, rows * (task + 1) / tasks); });
 }

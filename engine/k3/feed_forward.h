@@ -46,7 +46,8 @@ struct MoeScratch {
   std::span<uint32_t> first;         // [E + 1]: first slot of an expert
   std::span<uint32_t> active;        // [E]: experts with slots, ascending
   std::span<ExpertWeights> experts;  // [E]: of the active ones
-  std::span<ExpertJob> jobs;         // [2 E]
+  std::span<ExpertJob> jobs;         // [2 E]: gates and ups
+  std::span<ExpertJob> down_jobs;    // [E]
   Activations latent;                // [rows k][m]: inputs by slot
   Activations gate;                  // [rows k][i], then the activation
   float* up;                         // [rows k][i]

@@ -124,7 +124,15 @@ Status RunExperts(const K3Shape& shape, std::span<const uint32_t> active, const 
     s.jobs[n++] = Product(s.experts[a].gate, x, s.gate.row(first), count);
     s.jobs[n++] = Product(s.experts[a].up, x, s.up + first * inner, count);
   }
-  if (Status done = ParallelExpertMatMul(batch.pool, s.jobs.first(n)); !done) return done;
+  const std::span<ExpertJob> inputs = s.jobs.first(n);
+  n = 0;
+  for (size_t a = 0; a < active.size(); ++a) {
+    const size_t first = s.first[active[a]];
+    s.down_jobs[n++] =
+        Product(s.experts[a].down, s.gate.From(first), s.output + first * m, slot_count(active[a]));
+  }
+  const std::span<ExpertJob> outputs = s.down_jobs.first(n);
+  if (Status done = ParallelExpertMatMul(batch.pool, inputs, outputs); !done) return done;
   Status activated = ForRows(batch.pool, s.picks.size(), [&](size_t begin, size_t end) {
     const size_t floats = (end - begin) * inner;
     float* gate = s.gate.row(begin);
@@ -132,13 +140,7 @@ Status RunExperts(const K3Shape& shape, std::span<const uint32_t> active, const 
     s.gate.Seal(begin, end);
   });
   if (!activated) return activated;
-  n = 0;
-  for (size_t a = 0; a < active.size(); ++a) {
-    const size_t first = s.first[active[a]];
-    s.jobs[n++] =
-        Product(s.experts[a].down, s.gate.From(first), s.output + first * m, slot_count(active[a]));
-  }
-  return ParallelExpertMatMul(batch.pool, s.jobs.first(n));
+  return ParallelExpertMatMul(batch.pool, outputs);
 }
 
 // Weighted sum of a row's experts in the order of its picks, normalised.
@@ -181,6 +183,7 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
   active = arena.Allocate<uint32_t>(shape.experts);
   experts = arena.Allocate<ExpertWeights>(shape.experts);
   jobs = arena.Allocate<ExpertJob>(2 * shape.experts);
+  down_jobs = arena.Allocate<ExpertJob>(shape.experts);
   const auto by_slot = [&](size_t width) {
     float* values = arena.Allocate<float>(slots_count * width).data();
     return Activations::Of(batch, values, width, width, slots_count);

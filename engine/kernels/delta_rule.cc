@@ -73,7 +73,8 @@ HWY_INLINE void StepColumns(const DeltaRuleInput& in, size_t token, float* HWY_R
 }
 
 void Steps(const DeltaRuleInput& in, size_t tokens, float* state, float* out, size_t ld_out) {
-  constexpr size_t kBlock = kV16Parts == 1 ? 8 : 4;  // what the registers hold twice
+  // Columns that the registers hold twice; wide blocks read the state as a stream.
+  constexpr size_t kBlock = kV16Parts == 1 ? 8 : 4;
   for (size_t t = 0; t < tokens; ++t) {
     float* o = out + t * ld_out;
     size_t j = 0;

@@ -171,6 +171,12 @@ size_t RowAt(const ExpertJob& job, uint64_t work) {
   return work >= JobWork(job) ? job.w.rows : row;
 }
 
+uint64_t TotalWork(std::span<const ExpertJob> jobs) {
+  uint64_t total = 0;
+  for (const ExpertJob& job : jobs) total += JobWork(job);
+  return total;
+}
+
 // Calls body(job, first row, end row) for the pieces of jobs whose work, laid end to end, is
 // [begin, end).
 template <typename Body>
@@ -202,25 +208,25 @@ void PrefetchRows(const ExpertJob& job, size_t first, size_t last) {
 
 }  // namespace
 
-Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs) {
-  uint64_t total = 0;
-  for (const ExpertJob& job : jobs) total += JobWork(job);
+Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs,
+                            std::span<const ExpertJob> next) {
+  const uint64_t total = TotalWork(jobs);
   if (total == 0) {  // nothing to do, or matrices without columns
     for (const ExpertJob& job : jobs) ExpertMatMul(job, 0, job.w.rows);
     return {};
   }
   const uint64_t goal = std::max(kSmallestTask, total / (pool.size() * kTasksPerWorker));
   const size_t tasks = (total + goal - 1) / goal;
+  const uint64_t next_share = TotalWork(next) / tasks + 1;
   // The jobs' work laid end to end; task t owns [t goal, (t + 1) goal).
   return pool.ParallelFor(tasks, [&](size_t task, size_t) {
     const uint64_t begin = task * goal;
-    const uint64_t end = begin + goal;
-    ForPieces(jobs, begin, end, [](const ExpertJob& job, size_t first, size_t last) {
-      PrefetchRows(job, first, last);
-    });
-    ForPieces(jobs, begin, end, [](const ExpertJob& job, size_t first, size_t last) {
-      ExpertMatMul(job, first, last);
-    });
+    if (task < pool.size()) ForPieces(jobs, begin, begin + goal, PrefetchRows);
+    // The task that this worker is likely to take next.
+    const uint64_t later = begin + pool.size() * goal;
+    ForPieces(jobs, later, later + goal, PrefetchRows);
+    ForPieces(next, task * next_share, (task + 1) * next_share, PrefetchRows);
+    ForPieces(jobs, begin, begin + goal, ExpertMatMul);
   });
 }
 

@@ -69,7 +69,9 @@ constexpr bool TakesBytes(ExpertKind kind) {
 void ExpertMatMul(const ExpertJob& job, size_t row_begin, size_t row_end);
 
 // All jobs with one barrier, cut into tasks of about equal work. A job may not read what another
-// one writes. Any number of jobs.
-Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs);
+// one writes. Any number of jobs. The matrices of `next`, which will be used after these, are
+// fetched into the caches on the way; nothing else of it is looked at but the sizes.
+Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs,
+                            std::span<const ExpertJob> next = {});
 
 }  // namespace mk
