@@ -34,6 +34,12 @@ struct Batch {
   Precision precision = Precision::kExact;  // of all items
 };
 
+inline Q8Rows NewQ8Rows(ScratchArena& scratch, size_t rows, size_t groups) {
+  return {scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
+          scratch.Allocate<float>(rows * groups).data(),
+          scratch.Allocate<int32_t>(rows * groups).data(), groups, groups};
+}
+
 // Rows that products read: floats, and in q8 the same as bytes. Whoever writes the floats of a row
 // calls Seal for it before a product reads them.
 struct Activations {
@@ -44,13 +50,15 @@ struct Activations {
   }
   static Activations NewWide(const Batch& batch, size_t width) {
     Activations a = New(batch, width);
-    if (batch.precision == Precision::kQ8) a.q8.low = NewBytes(batch, width, batch.rows);
+    if (batch.precision == Precision::kQ8)
+      a.q8.low = NewQ8Rows(batch.scratch, batch.rows, Q8Groups(width));
     return a;
   }
   // The bytes of `rows` rows of floats that lie elsewhere, `ld` apart.
   static Activations Of(const Batch& batch, float* values, size_t width, size_t ld, size_t rows) {
     Activations a{values, width, ld, {}};
-    if (batch.precision == Precision::kQ8) a.q8.high = NewBytes(batch, width, rows);
+    if (batch.precision == Precision::kQ8)
+      a.q8.high = NewQ8Rows(batch.scratch, rows, Q8Groups(width));
     return a;
   }
 
@@ -78,14 +86,6 @@ struct Activations {
   size_t width = 0;
   size_t ld = 0;
   Q8Activations q8;
-
- private:
-  static Q8Rows NewBytes(const Batch& batch, size_t width, size_t rows) {
-    const size_t groups = Q8Groups(width);
-    return {batch.scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
-            batch.scratch.Allocate<float>(rows * groups).data(),
-            batch.scratch.Allocate<int32_t>(rows * groups).data(), groups, groups};
-  }
 };
 
 // Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there is

@@ -111,10 +111,8 @@ void FinishHead(const Head& h) {
   }
   const Activations& all = h.scratch.output;
   if (all.q8.high.values == nullptr || !HeadSeals(h.shape)) return;
-  const Q8Activations rows = all.q8.From(h.item.first_row);
-  const size_t first = h.channel() / kQ8Group;
-  const size_t groups = h.shape.kda_dim / kQ8Group;
-  const Q8Activations own{rows.high.Columns(first, groups), rows.low.Columns(first, groups)};
+  const Q8Activations own =
+      all.q8.From(h.item.first_row).Columns(h.channel() / kQ8Group, h.shape.kda_dim / kQ8Group);
   QuantizeRows(h.output(0).data(), all.ld, h.shape.kda_dim, 0, h.item.tokens, own);
 }
 

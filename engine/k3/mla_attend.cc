@@ -45,6 +45,8 @@ struct Attend {
   float scale;
   std::span<AttentionQuery> partial;  // by slot
   std::span<float> scratch;           // [workers][kMostQueries][value_width]
+  std::span<float> tile_scratch;      // [workers][tile_floats]
+  size_t tile_floats;
 
   // Rows of `out` and of the queries of query i of a task: token by token, head by head.
   size_t Row(const Task& task, size_t i) const {
@@ -54,15 +56,23 @@ struct Attend {
   float* Out(const Task& task, size_t i) const { return args.out + Row(task, i) * value_width; }
 
   AttentionTile TileAt(const Task& task, size_t position) const;
-  void WalkSegment(const Task& task, size_t segment, std::span<AttentionQuery> queries) const;
+  void WalkSegment(const Task& task, size_t segment, std::span<AttentionQuery> queries,
+                   size_t worker) const;
   void Run(const Task& task, size_t worker) const;
   void Merge(const Task& first, size_t segments) const;
 };
 
 AttentionTile Attend::TileAt(const Task& task, size_t position) const {
-  const K3Sequence& sequence = *task.item->sequence;
-  const float* rows = task.item->sequence->KvRow(index, position);
+  K3Sequence& sequence = *task.item->sequence;
   AttentionTile tile;
+  if (sequence.byte_kv()) {
+    tile.bytes = sequence.KvTile(index, position);
+    tile.byte_shape = sequence.byte_shape();
+    tile.query_bytes = args.query_bytes;
+    tile.value_width = value_width;
+    return tile;
+  }
+  const float* rows = sequence.KvRow(index, position);
   tile.key_stride = tile.value_stride = sequence.kv_row();
   tile.key_width = query_width;
   tile.value_width = value_width;
@@ -76,9 +86,10 @@ AttentionTile Attend::TileAt(const Task& task, size_t position) const {
 }
 
 // Takes in all tiles of a segment. `queries` start without a past.
-void Attend::WalkSegment(const Task& task, size_t segment,
-                         std::span<AttentionQuery> queries) const {
+void Attend::WalkSegment(const Task& task, size_t segment, std::span<AttentionQuery> queries,
+                         size_t worker) const {
   for (size_t i = 0; i < queries.size(); ++i) {
+    queries[i].row = Row(task, i);
     std::fill_n(queries[i].acc, value_width, 0.0f);
     queries[i].query = args.queries + Row(task, i) * query_width;
   }
@@ -88,7 +99,11 @@ void Attend::WalkSegment(const Task& task, size_t segment,
   for (size_t position = begin; position < end; position += kAttentionTile) {
     AttentionTile tile = TileAt(task, position);
     const size_t next = position + kAttentionTile;
-    if (next < end) tile.next_keys = TileAt(task, next).keys;
+    if (next < end) {
+      const AttentionTile following = TileAt(task, next);
+      tile.next_keys = following.keys;
+      tile.next_bytes = following.bytes;
+    }
     // Tokens before the tile see nothing of it.
     size_t skipped = 0;
     for (size_t i = 0; i < queries.size(); ++i) {
@@ -99,25 +114,26 @@ void Attend::WalkSegment(const Task& task, size_t segment,
         queries[i].count = std::min(seen - position, kAttentionTile);
       }
     }
-    AttendTile(tile, scale, queries.subspan(skipped));
+    AttendTile(tile, scale, queries.subspan(skipped),
+               tile_scratch.subspan(worker * tile_floats, tile_floats));
   }
 }
 
 void Attend::Run(const Task& task, size_t worker) const {
   if (task.slot != kNoSlot) {
-    WalkSegment(task, task.segment, partial.subspan(task.slot, task.queries()));
+    WalkSegment(task, task.segment, partial.subspan(task.slot, task.queries()), worker);
     return;
   }
   AttentionQuery total[kMostQueries];
   const std::span<AttentionQuery> queries(total, task.queries());
   for (size_t i = 0; i < queries.size(); ++i) queries[i].acc = Out(task, i);
-  WalkSegment(task, 0, queries);
+  WalkSegment(task, 0, queries, worker);
   for (size_t s = 1; s < task.segments; ++s) {
     AttentionQuery part[kMostQueries];
     const std::span<AttentionQuery> parts(part, task.queries());
     float* const acc = scratch.data() + worker * kMostQueries * value_width;
     for (size_t i = 0; i < parts.size(); ++i) parts[i].acc = acc + i * value_width;
-    WalkSegment(task, s, parts);
+    WalkSegment(task, s, parts, worker);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].count > 0) MergeAttention(parts[i], value_width, queries[i]);
     }
@@ -219,15 +235,18 @@ Status AttendCache(const K3Shape& shape, size_t index, const Batch& batch, const
     partial[i] = {};
     partial[i].acc = partial_acc.data() + i * value_width;
   }
-  const Attend attend{
-      shape,
-      index,
-      args,
-      value_width,
-      args.expanded ? shape.qk : shape.latent_row(),
-      1.0f / std::sqrt(static_cast<float>(shape.qk)),
-      partial,
-      batch.scratch.Allocate<float>(batch.pool.size() * kMostQueries * value_width)};
+  const size_t workers = batch.pool.size();
+  const size_t tile_floats = AttentionScratch({shape.kv_rank, shape.rope});
+  const Attend attend{shape,
+                      index,
+                      args,
+                      value_width,
+                      args.expanded ? shape.qk : shape.latent_row(),
+                      1.0f / std::sqrt(static_cast<float>(shape.qk)),
+                      partial,
+                      batch.scratch.Allocate<float>(workers * kMostQueries * value_width),
+                      batch.scratch.Allocate<float>(workers * tile_floats),
+                      tile_floats};
   // Later blocks see more positions: longest first.
   const size_t count = plan.tasks.size();
   Status done = batch.pool.ParallelFor(

@@ -13,6 +13,7 @@ namespace mk::k3 {
 // Queries of all rows and heads and where their results go.
 struct AttendArgs {
   const float* queries = nullptr;  // [rows][M][query_width]
+  Q8Activations query_bytes = {};  // the same, for sequences that keep bytes
   float* out = nullptr;            // [rows][M][value_width]
   bool expanded = false;           // which sequences take part: those with expanded rows or others
 };

@@ -88,25 +88,48 @@ void StoreExpanded(const K3Shape& shape, const MlaScratch& s, size_t row, float*
   std::copy_n(s.values + row * heads * shape.value, heads * shape.value, out);
 }
 
+// Appends one row to the cache of latents and completes the absorbed queries of its heads.
+void StoreLatentRow(const K3Shape& shape, size_t index, const MlaScratch& s, const BatchItem& item,
+                    size_t token) {
+  const size_t width = shape.latent_row();
+  const size_t row = item.first_row + token;
+  const size_t position = item.position + token;
+  const float* latent = s.latent_rows + row * width;
+  const bool bytes = item.sequence->byte_kv();
+  if (bytes) {
+    StoreLatent(item.sequence->byte_shape(), latent, position % kLatentTile,
+                item.sequence->KvTile(index, position));
+  } else {
+    std::copy_n(latent, width, item.sequence->KvRow(index, position));
+  }
+  const size_t first = row * shape.mla_heads;
+  const size_t end = first + shape.mla_heads;
+  for (size_t slot = first; slot < end; ++slot) {
+    std::copy_n(s.query + slot * shape.qk + shape.nope, shape.rope,
+                s.absorbed + slot * width + shape.kv_rank);
+  }
+  if (!bytes) return;
+  const size_t groups = Q8Groups(shape.kv_rank);
+  QuantizeRows(s.absorbed, width, shape.kv_rank, first, end, s.absorbed_bytes.Columns(0, groups));
+  QuantizeRows(s.absorbed + shape.kv_rank, width, shape.rope, first, end,
+               s.absorbed_bytes.Columns(groups, Q8Groups(shape.rope)));
+}
+
 // Appends the rows of this batch to the caches and completes the absorbed queries.
 Status Store(const K3Shape& shape, size_t index, const Batch& batch, const MlaScratch& s) {
-  const size_t width = shape.latent_row();
   for (const BatchItem& item : batch.items) {
     const bool expanded = item.sequence->options().expanded_kv;
-    for (size_t t = 0; t < item.tokens; ++t) {
-      const size_t row = item.first_row + t;
-      float* out = item.sequence->KvRow(index, item.position + t);
-      if (expanded) {
-        StoreExpanded(shape, s, row, out);
-        continue;
+    Status done = ForRows(batch.pool, item.tokens, [&](size_t begin, size_t end) {
+      for (size_t t = begin; t < end; ++t) {
+        if (expanded) {
+          StoreExpanded(shape, s, item.first_row + t,
+                        item.sequence->KvRow(index, item.position + t));
+        } else {
+          StoreLatentRow(shape, index, s, item, t);
+        }
       }
-      std::copy_n(s.latent_rows + row * width, width, out);
-      for (size_t h = 0; h < shape.mla_heads; ++h) {
-        const size_t slot = row * shape.mla_heads + h;
-        std::copy_n(s.query + slot * shape.qk + shape.nope, shape.rope,
-                    s.absorbed + slot * width + shape.kv_rank);
-      }
-    }
+    });
+    if (!done) return done;
   }
   return {};
 }
@@ -115,14 +138,14 @@ Status Attend(const K3Shape& shape, const MlaWeights& weights, size_t index, con
               const MlaScratch& s) {
   const size_t heads = shape.mla_heads;
   if (s.latent) {
-    Status done = AttendCache(shape, index, batch, {s.absorbed, s.mixed, false});
+    Status done = AttendCache(shape, index, batch, {s.absorbed, s.absorbed_bytes, s.mixed, false});
     if (!done) return done;
     const HeadProduct values{weights.value,         s.mixed,         shape.kv_rank,
                              heads * shape.kv_rank, s.output.values, shape.value,
                              heads * shape.value};
     if (done = MultiplyHeads(batch, {&values, 1}); !done) return done;
   }
-  if (s.expanded) return AttendCache(shape, index, batch, {s.query, s.output.values, true});
+  if (s.expanded) return AttendCache(shape, index, batch, {s.query, {}, s.output.values, true});
   return {};
 }
 
@@ -141,6 +164,11 @@ MlaScratch::MlaScratch(const K3Shape& shape, const Batch& batch) : latent(false)
   query = rows(heads * shape.qk);
   latent_rows = rows(shape.latent_row());
   absorbed = rows(heads * shape.latent_row(), latent);
+  if (latent && batch.precision == Precision::kQ8) {
+    const size_t groups = Q8Groups(shape.kv_rank) + Q8Groups(shape.rope);
+    absorbed_bytes = {NewQ8Rows(batch.scratch, batch.rows * heads, groups),
+                      NewQ8Rows(batch.scratch, batch.rows * heads, groups)};
+  }
   // Rows of expanded sequences stay unused, but products run over all rows: no garbage in them.
   mixed = rows(heads * shape.kv_rank, latent);
   if (latent && expanded) std::fill_n(mixed, batch.rows * heads * shape.kv_rank, 0.0f);

@@ -22,17 +22,18 @@ namespace mk::k3 {
 // Scratch of all MLA layers of a forward pass.
 struct MlaScratch {
   MlaScratch(const K3Shape& shape, const Batch& batch);
-  bool latent;               // some sequence holds latent rows
-  bool expanded;             // some sequence holds expanded rows
-  float* input;              // [rows][mla_input_rows]
-  Activations query_latent;  // [rows][r_q]
-  float* query;              // [rows][M][n + rho]
-  float* latent_rows;        // [rows][r_kv + rho]
-  float* absorbed;           // [rows][M][r_kv + rho]; latent only
-  float* mixed;              // [rows][M][r_kv]: sum of latents; latent only
-  float* keys;               // [rows][M][n]; expanded only
-  float* values;             // [rows][M][v]; expanded only
-  Activations output;        // [rows][M][v]
+  bool latent;                   // some sequence holds latent rows
+  bool expanded;                 // some sequence holds expanded rows
+  float* input;                  // [rows][mla_input_rows]
+  Activations query_latent;      // [rows][r_q]
+  float* query;                  // [rows][M][n + rho]
+  float* latent_rows;            // [rows][r_kv + rho]
+  float* absorbed;               // [rows][M][r_kv + rho]; latent only
+  Q8Activations absorbed_bytes;  // [rows][M][groups of both parts]; latent and q8 only
+  float* mixed;                  // [rows][M][r_kv]: sum of latents; latent only
+  float* keys;                   // [rows][M][n]; expanded only
+  float* values;                 // [rows][M][v]; expanded only
+  Activations output;            // [rows][M][v]
 };
 
 // x [rows][d], normalised; writes the attention output to y [rows][d] and appends a row per token

@@ -28,7 +28,10 @@ Result<std::unique_ptr<K3Sequence>> K3Sequence::Create(const void* owner,
 }
 
 size_t K3Sequence::page_bytes() const {
-  return shape_->mla_layers * kPageTokens * kv_row_ * sizeof(float);
+  static_assert(kLatentTile == kPageTokens);
+  const size_t layer =
+      byte_kv() ? byte_shape().tile_bytes() : kPageTokens * kv_row_ * sizeof(float);
+  return shape_->mla_layers * layer;
 }
 
 size_t K3Sequence::state_bytes() const {

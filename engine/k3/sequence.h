@@ -1,9 +1,9 @@
 // K3Sequence: the state of one timeline.
 //
 // Per KDA layer, fixed size: the last taps-1 inputs of the three short convolutions and one D x D
-// matrix per head. Per MLA layer, one row per position: the latent and the shared key, or
-// (expanded) the keys and values of every head. Rows live in pages of 64 positions that hold all
-// MLA layers; full pages are never written again and are shared by clones.
+// matrix per head. Per MLA layer, one row per position: the latent and the shared key (as bytes in
+// q8), or (expanded) the keys and values of every head. Rows live in pages of 64 positions that
+// hold all MLA layers; full pages are never written again and are shared by clones.
 
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include "engine/base/result.h"
 #include "engine/k3/shape.h"
+#include "engine/kernels/latent_bytes.h"
 #include "engine/model/model.h"
 #include "engine/parallel/page_buffer.h"
 
@@ -53,7 +54,14 @@ class K3Sequence final : public Sequence {
   // ---- MLA: `layer` counts MLA layers ----
   // Floats of a row: r_kv + rho, or expanded M (n + rho) keys, then M v values.
   size_t kv_row() const { return kv_row_; }
-  // Row of a position that has been reserved; the rows of a page follow each other at kv_row().
+  // Rows are kept as bytes: tiles of latent_bytes.h, one per page and layer.
+  bool byte_kv() const { return options_.precision == Precision::kQ8 && !options_.expanded_kv; }
+  LatentShape byte_shape() const { return {shape_->kv_rank, shape_->rope}; }
+  std::byte* KvTile(size_t layer, size_t position) {
+    return pages_[position / kPageTokens]->data() + layer * byte_shape().tile_bytes();
+  }
+  // Row of a position that has been reserved; the rows of a page follow each other at kv_row(). Not
+  // for bytes.
   float* KvRow(size_t layer, size_t position) {
     float* page = pages_[position / kPageTokens]->floats().data();
     return page + (layer * kPageTokens + position % kPageTokens) * kv_row_;

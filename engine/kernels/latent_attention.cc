@@ -5,6 +5,7 @@
 #include <span>
 
 #include "engine/kernels/activations.h"
+#include "engine/kernels/matmul_kernel.h"
 #include "engine/kernels/vector_ops.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -185,7 +186,103 @@ void AttendQueries(const AttentionTile& tile, float scale, AttentionQuery* queri
   }
 }
 
+// acc = acc rescale + sum_t weights[g][t] bytes[t] over G groups of 16 columns from `first` on, or
+// over the first `width` columns of one; g is the group of 32 columns.
+using GroupWeights = float[kAttentionTile];
+
+template <bool kFull, size_t Q, size_t G>
+HWY_INLINE void ByteValueBlock(const int8_t* values, size_t stride, size_t count,
+                               const AttentionQuery* queries,
+                               const GroupWeights* const (&weights)[Q], const float* rescale,
+                               size_t first, size_t width) {
+  V16 sum[Q][G];
+  for (size_t q = 0; q < Q; ++q) {
+    const float* acc = queries[q].acc + first;
+    for (size_t g = 0; g < G; ++g) {
+      const V16 old = kFull ? Load16(acc + 16 * g) : LoadPartial16(acc, width);
+      sum[q][g] = Mul16(old, Set16(rescale[q]));
+    }
+  }
+  for (size_t t = 0; t < count; ++t) {
+    V16 value[G];
+    for (size_t g = 0; g < G; ++g) value[g] = LoadBytes16(values + t * stride + first + 16 * g);
+    for (size_t q = 0; q < Q; ++q) {
+      for (size_t g = 0; g < G; ++g) {
+        const V16 weight = Set16(weights[q][(first + 16 * g) / kQ8Group][t]);
+        sum[q][g] = Fma16(weight, value[g], sum[q][g]);
+      }
+    }
+  }
+  for (size_t q = 0; q < Q; ++q) {
+    float* acc = queries[q].acc + first;
+    for (size_t g = 0; g < G; ++g) {
+      if (kFull) {
+        Store16(sum[q][g], acc + 16 * g);
+      } else {
+        StorePartial16(sum[q][g], acc, width);
+      }
+    }
+  }
+}
+
+// Q queries that see the same number of positions; `scores` are products without the scale.
+// `weights`: scratch [Q][latent groups][kAttentionTile].
+template <size_t Q>
+void AttendByteQueries(const AttentionTile& tile, float scale, AttentionQuery* queries,
+                       Scores& scores, GroupWeights* weights) {
+  const size_t count = queries[0].count;
+  const LatentShape& shape = tile.byte_shape;
+  const size_t panel_bytes = PanelBytes(WeightKind::kQ8, shape.groups() * kQ8Group);
+  float rescale[Q];
+  const GroupWeights* of_query[Q];
+  for (size_t q = 0; q < Q; ++q) {
+    MapGroups(count, [&](size_t i, size_t width) HWY_ATTR {
+      StoreGroup16(Mul16(LoadGroup16(scores[q] + i, width), Set16(scale)), scores[q] + i, width);
+    });
+    rescale[q] = RunSoftmax(scores[q], count, queries[q]);
+    of_query[q] = weights + q * shape.latent_groups();
+    for (size_t g = 0; g < shape.latent_groups(); ++g) {
+      float* out = weights[q * shape.latent_groups() + g];
+      MapGroups(count, [&](size_t i, size_t width) HWY_ATTR {
+        const std::byte* group = tile.bytes + i / kPanelRows * panel_bytes + g * kQ8GroupBytes;
+        const V16 scales = LoadAligned16(reinterpret_cast<const float*>(group));
+        StoreGroup16(Mul16(LoadGroup16(scores[q] + i, width), scales), out + i, width);
+      });
+    }
+  }
+  const auto* values = reinterpret_cast<const int8_t*>(tile.bytes + shape.key_bytes());
+  const size_t stride = shape.value_stride();
+  size_t c = 0;
+  for (; c + 16 * kColumnGroups <= tile.value_width; c += 16 * kColumnGroups) {
+    ByteValueBlock<true, Q, kColumnGroups>(values, stride, count, queries, of_query, rescale, c,
+                                           16);
+  }
+  for (; c + 16 <= tile.value_width; c += 16) {
+    ByteValueBlock<true, Q, 1>(values, stride, count, queries, of_query, rescale, c, 16);
+  }
+  if (c < tile.value_width) {
+    ByteValueBlock<false, Q, 1>(values, stride, count, queries, of_query, rescale, c,
+                                tile.value_width - c);
+  }
+}
+
 }  // namespace
+
+// `n` is 1 or kQueries. scores: [n][kAttentionTile].
+void AttendBytesImpl(const AttentionTile& tile, float scale, AttentionQuery* queries, size_t n,
+                     float* scores, float* weights) {
+  auto& by_query = *reinterpret_cast<Scores*>(scores);
+  auto* by_group = reinterpret_cast<GroupWeights*>(weights);
+  if (n == 1) {
+    AttendByteQueries<1>(tile, scale, queries, by_query, by_group);
+  } else {
+    AttendByteQueries<kQueries>(tile, scale, queries, by_query, by_group);
+  }
+}
+
+size_t QueriesTogetherImpl() {
+  return kQueries;
+}
 
 void AttendTileImpl(AttentionTile tile, float scale, std::span<AttentionQuery> queries) {
   size_t i = 0;
@@ -216,8 +313,55 @@ HWY_AFTER_NAMESPACE();
 namespace mk {
 
 HWY_EXPORT(AttendTileImpl);
+HWY_EXPORT(AttendBytesImpl);
+HWY_EXPORT(QueriesTogetherImpl);
 
-void AttendTile(const AttentionTile& tile, float scale, std::span<AttentionQuery> queries) {
+namespace {
+
+constexpr size_t kMostTogether = 4;
+
+// Queries i .. i + n - 1 can share a product: rows that follow each other and see as much.
+bool Together(std::span<const AttentionQuery> queries, size_t i, size_t n) {
+  if (i + n > queries.size()) return false;
+  for (size_t q = 1; q < n; ++q) {
+    if (queries[i + q].count != queries[i].count) return false;
+    if (queries[i + q].row != queries[i].row + q) return false;
+  }
+  return true;
+}
+
+void AttendBytes(const AttentionTile& tile, float scale, std::span<AttentionQuery> queries,
+                 std::span<float> weights) {
+  const LatentShape& shape = tile.byte_shape;
+  if (tile.next_bytes != nullptr) {
+    for (size_t i = 0; i < shape.tile_bytes(); i += 64) {
+      __builtin_prefetch(tile.next_bytes + i, 0, 2);
+    }
+  }
+  const size_t most = HWY_DYNAMIC_DISPATCH(QueriesTogetherImpl)();
+  alignas(64) float scores[kMostTogether * kAttentionTile];
+  for (size_t i = 0; i < queries.size();) {
+    const size_t n = Together(queries, i, most) ? most : 1;
+    const size_t count = queries[i].count;
+    const PackedMatrix keys{WeightKind::kQ8, tile.bytes, count, shape.groups() * kQ8Group};
+    const MatMulJob job{
+        keys, nullptr, 0, scores, kAttentionTile, n, tile.query_bytes.From(queries[i].row)};
+    Q8MatMulTile(job, 0, (count + kPanelRows - 1) / kPanelRows, 0, n);
+    HWY_DYNAMIC_DISPATCH(AttendBytesImpl)
+    (tile, scale, &queries[i], n, scores, weights.data());
+    i += n;
+  }
+}
+
+}  // namespace
+
+size_t AttentionScratch(const LatentShape& shape) {
+  return kMostTogether * shape.latent_groups() * kAttentionTile;
+}
+
+void AttendTile(const AttentionTile& tile, float scale, std::span<AttentionQuery> queries,
+                std::span<float> scratch) {
+  if (tile.bytes != nullptr) return AttendBytes(tile, scale, queries, scratch);
   HWY_DYNAMIC_DISPATCH(AttendTileImpl)(tile, scale, queries);
 }
 

@@ -70,20 +70,6 @@ HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float*
   *offset = -kQ8Bias * hn::GetLane(hn::SumOfLanes(DI(), total));
 }
 
-// Bytes as floats.
-HWY_INLINE V16 FromBytes(const int8_t* p) {
-  V16 r;
-  for (size_t i = 0; i < kV16Parts; ++i) {
-#if HWY_TARGET == HWY_SCALAR
-    r.part[i] = hn::Set(DF(), p[i]);
-#else
-    const hn::FixedTag<int8_t, kRegisterLanes> d8;
-    r.part[i] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d8, p + i * kRegisterLanes)));
-#endif
-  }
-  return r;
-}
-
 void QuantizeRow(const float* x, size_t cols, const Q8Activations& out) {
   for (size_t g = 0; g < out.high.groups; ++g) {
     const float* in = x + g * kQ8Group;
@@ -95,7 +81,7 @@ void QuantizeRow(const float* x, size_t cols, const Q8Activations& out) {
     QuantizeGroup(a, b, values, scale, out.high.offsets + g);
     if (out.low.values == nullptr) continue;
     const V16 s = Set16(*scale);
-    QuantizeGroup(NegFma16(FromBytes(values), s, a), NegFma16(FromBytes(values + 16), s, b),
+    QuantizeGroup(NegFma16(LoadBytes16(values), s, a), NegFma16(LoadBytes16(values + 16), s, b),
                   out.low.values + g * kQ8Group, out.low.scales + g, out.low.offsets + g);
   }
 }

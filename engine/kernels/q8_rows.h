@@ -45,6 +45,11 @@ struct Q8Activations {
     if (low.values != nullptr) rest.low = low.From(row);
     return rest;
   }
+  Q8Activations Columns(size_t first, size_t count) const {
+    Q8Activations part{high.Columns(first, count), {}};
+    if (low.values != nullptr) part.low = low.Columns(first, count);
+    return part;
+  }
 };
 
 // Quantises rows [begin, end) of x, `cols` floats each, `ldx` apart.

@@ -111,6 +111,20 @@ HWY_INLINE void StorePartial16(const V16& v, float* p, size_t count) {
   for (size_t i = 0; i < count; ++i) p[i] = buffer[i];
 }
 
+// Sixteen signed bytes as floats.
+HWY_INLINE V16 LoadBytes16(const int8_t* p) {
+  V16 r;
+  for (size_t i = 0; i < kV16Parts; ++i) {
+#if HWY_TARGET == HWY_SCALAR
+    r.part[i] = hn::Set(DF(), p[i]);
+#else
+    const hn::FixedTag<int8_t, kRegisterLanes> d8;
+    r.part[i] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d8, p + i * kRegisterLanes)));
+#endif
+  }
+  return r;
+}
+
 // ---- arithmetic, lane by lane ----
 
 HWY_INLINE V16 Add16(const V16& a, const V16& b) {
