@@ -2,11 +2,11 @@
 // matrices packed for MatMul, matrices that share their input stacked into one, vectors folded
 // where that is exact. Everything points into one buffer that K3Weights owns.
 //
-// Kinds of matrices by precision: exact kF32, bf16 kBf16, q8 kQ8 but for those marked "never bytes",
-// which are small and kBf16 then: the decay, whose errors a recurrence would sum up, and the heads of
-// latent attention, whose inputs differ from head to head. Those marked "wide" read their activations
-// as two bytes: what writes to the residual stream, the router, and the head, where an error shows
-// most. That costs arithmetic, but no memory traffic.
+// Kinds of matrices by precision: exact kF32, bf16 kBf16, q8 kQ8 but for those marked "never
+// bytes", which are small and kBf16 then: the decay, whose errors a recurrence would sum up, and
+// the heads of latent attention, whose inputs differ from head to head. Those marked "wide" read
+// their activations as two bytes: what writes to the residual stream, the router, and the head,
+// where an error shows most. That costs arithmetic, but no memory traffic.
 
 #pragma once
 
