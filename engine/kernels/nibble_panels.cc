@@ -8,10 +8,14 @@ namespace {
 
 // Eight columns of a row: four bytes of the file, pairs of columns, to halves four columns apart.
 void SplitEight(const uint8_t* in, uint8_t* out) {
-  const auto nibble = [in](size_t c) { return c % 2 == 0 ? in[c / 2] & 15 : in[c / 2] >> 4; };
-  for (size_t j = 0; j < 4; ++j) {
-    out[j] = static_cast<uint8_t>(nibble(j) | nibble(j + 4) << 4);
-  }
+  // Columns 0 to 3 go to the low half of the word and 4 to 7 to the high one, a byte each.
+  const uint32_t columns = static_cast<uint32_t>(in[0]) | static_cast<uint32_t>(in[1]) << 8 |
+                           static_cast<uint32_t>(in[2]) << 16 | static_cast<uint32_t>(in[3]) << 24;
+  uint64_t spread = (columns & 0xffffu) | static_cast<uint64_t>(columns >> 16) << 32;
+  spread = (spread | spread << 8) & 0x00ff00ff00ff00ffu;
+  spread = (spread | spread << 4) & 0x0f0f0f0f0f0f0f0fu;
+  const auto bytes = static_cast<uint32_t>(spread | spread >> 28);
+  for (size_t j = 0; j < 4; ++j) out[j] = static_cast<uint8_t>(bytes >> 8 * j);
 }
 
 }  // namespace
