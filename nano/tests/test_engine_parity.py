@@ -1,4 +1,7 @@
-"""The C++ engine against PyTorch on the same `.bin`, through the daemon.
+"""The C++ engine in f32 against PyTorch in f64 on the same `.bin`, through the daemon.
+
+The twin computes in f64, so that a distance is the engine's rounding alone. Distances are the
+largest difference of a row of logits over the span (largest minus smallest logit) of the run.
 
 Needs built programs: MK_BIN names their folder (default build/release/bin).
 """
@@ -17,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from nano.decode import Sampler, StepDecoder
+from nano.decode import Sampler
 from nano.export import ExportOptions, export
 from nano.loading import load_model
 from nano.model import K3Model, initialise
@@ -26,7 +29,15 @@ from nano.tests.tiny import tiny_config
 ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ.get("MK_BIN", ROOT / "build" / "release" / "bin"))
 STORY = Path(os.environ.get("NANO_STORY", ROOT / "models" / "story-k3.bin"))
-SPAN_TOLERANCE = 1e-4
+
+# Random weights amplify rounding: a relative change of every weight by at most 2^-24 alone moves a
+# row by 2.8e-6 (median) to 8e-5 (worst). Of 288 rows (12 prompts) the engine's median is 4.7e-6
+# and its worst 2.0e-4, PyTorch's in f32 7.6e-6 and 3.8e-4. The median hardly depends on the order
+# of summation; the worst row does.
+RANDOM_MEDIAN = 1e-5
+RANDOM_WORST = 5e-4
+# The trained model: the engine's worst of 200 rows is 1.4e-7, PyTorch's in f32 4.4e-7.
+TRAINED_WORST = 1e-6
 
 pytestmark = pytest.mark.skipif(
     not (BIN / "mk").is_file() or not (BIN / "microkimid").is_file(),
@@ -92,26 +103,24 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "random.bin"
 
 
-def compare(engine: Engine, path: Path, prompt: list[int], count: int) -> None:
+def distances(engine: Engine, path: Path, prompt: list[int], count: int) -> np.ndarray:
+    """Of the logits of every generated token [count]; greedy ids must be equal."""
     reply, logits = engine.run(path, prompt, count)
-    model = load_model(path)
+    model = load_model(path).double()
     ids = reply["ids"]
     want = torch_logits(model, prompt + ids)[len(prompt) - 1 :][: len(logits)]
-    span = float(want.max() - want.min())
-    assert float(np.abs(logits[: len(want)] - want).max()) < SPAN_TOLERANCE * span
-    decoder = StepDecoder(model, 1)
-    row, greedy = torch.empty(0), []
-    for token in prompt:
-        row = decoder.step(torch.tensor([token]))
-    for _ in ids:
-        greedy.append(int(row[0].argmax()))
-        row = decoder.step(torch.tensor([greedy[-1]]))
-    assert ids == greedy
+    assert ids == want[: len(ids)].argmax(axis=1).tolist()
+    return np.abs(logits[: len(want)] - want).max(axis=1) / (want.max() - want.min())
 
 
 def test_random_model(engine: Engine, random_model: Path) -> None:
-    prompt = np.random.default_rng(3).integers(0, 300, 40).tolist()
-    compare(engine, random_model, prompt, 24)
+    rows = []
+    for seed in range(3, 11):
+        prompt = np.random.default_rng(seed).integers(0, 300, 40).tolist()
+        rows.append(distances(engine, random_model, prompt, 24))
+    all_rows = np.concatenate(rows)
+    assert np.median(all_rows) < RANDOM_MEDIAN
+    assert all_rows.max() < RANDOM_WORST
 
 
 @pytest.mark.skipif(not STORY.is_file(), reason="the bundled model is not in this checkout")
@@ -120,7 +129,7 @@ class TestBundledModel:
         prompt = json.loads(engine.mk("run", "-m", str(STORY), "--json", "-n", "1",
                                       "--precision", "exact",
                                       "Once upon a time, there was a"))["prompt_ids"]
-        compare(engine, STORY, prompt, 200)
+        assert distances(engine, STORY, prompt, 200).max() < TRAINED_WORST
 
     def test_a_seed_gives_the_same_story(self, engine: Engine) -> None:
         flags = ("--temp", "0.7", "--top-p", "0.9", "--seed", "5")
