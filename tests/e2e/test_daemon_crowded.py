@@ -14,6 +14,7 @@ from daemon_harness import (
     ReplyError,
     endless,
     model,
+    prompt_ids,
     running,
     wait_for,
 )
@@ -122,7 +123,10 @@ def does_not_read(daemon: Daemon) -> tuple[Client, list[int]]:
     client.dealer.rcvhwm = 1
     client.dealer.connect(f"ipc://{daemon.socket}")
     daemon.clients.append(client)
-    return client, [endless(client, want_hidden=True, want_routes=True) for _ in range(6)]
+    # What is shown of a prompt comes in large pieces, also from a slow build.
+    ids = prompt_ids(3, 100_000)
+    numbers = [endless(client, ids=ids, want_hidden=True, want_routes=True) for _ in range(6)]
+    return client, numbers
 
 
 def deferred(watcher: Client) -> int:
