@@ -1,21 +1,48 @@
 #include "engine/kernels/nibble_panels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace mk {
 namespace {
 
-// Eight columns of a row: four bytes of the file, pairs of columns, to halves four columns apart.
-void SplitEight(const uint8_t* in, uint8_t* out) {
-  // Columns 0 to 3 go to the low half of the word and 4 to 7 to the high one, a byte each.
-  const uint32_t columns = static_cast<uint32_t>(in[0]) | static_cast<uint32_t>(in[1]) << 8 |
-                           static_cast<uint32_t>(in[2]) << 16 | static_cast<uint32_t>(in[3]) << 24;
-  uint64_t spread = (columns & 0xffffu) | static_cast<uint64_t>(columns >> 16) << 32;
-  spread = (spread | spread << 8) & 0x00ff00ff00ff00ffu;
-  spread = (spread | spread << 4) & 0x0f0f0f0f0f0f0f0fu;
-  const auto bytes = static_cast<uint32_t>(spread | spread >> 28);
-  for (size_t j = 0; j < 4; ++j) out[j] = static_cast<uint8_t>(bytes >> 8 * j);
+static_assert(std::endian::native == std::endian::little, "model files and panels are");
+
+// Half a word, four columns, to a byte each.
+constexpr uint32_t Spread(uint32_t half) {
+  const uint32_t pairs = (half | half << 8) & 0x00ff00ffu;
+  return (pairs | pairs << 4) & 0x0f0f0f0fu;
+}
+
+// Eight columns of a row, four bytes of the file: columns 0 to 3 become the low halves of the
+// bytes, columns 4 to 7 the high ones.
+constexpr uint32_t SplitEight(uint32_t columns) {
+  return Spread(columns & 0xffffu) | Spread(columns >> 16) << 4;
+}
+
+// Up to sixteen rows, the first ones of a panel. `nibbles` and `scales` are those of the first row.
+void PackPanel(size_t rows, size_t groups, const uint8_t* nibbles, const uint8_t* scales,
+               uint8_t* panel) {
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t g = 0; g < groups; ++g) {
+      panel[g * kNibblePanelRows + row] = scales[row * groups + g];
+    }
+  }
+  const size_t row_bytes = groups * kNibbleGroup / 2;
+  uint8_t* out = panel + NibbleScaleBytes(groups * kNibbleGroup);
+  // Sixteen columns of every row at a time: two blocks of [16 rows][4 bytes].
+  constexpr size_t kBlock = kNibblePanelRows * sizeof(uint32_t);
+  for (size_t at = 0; at < row_bytes; at += sizeof(uint64_t), out += 2 * kBlock) {
+    for (size_t row = 0; row < rows; ++row) {
+      uint64_t columns;
+      std::memcpy(&columns, nibbles + row * row_bytes + at, sizeof columns);
+      const uint32_t first = SplitEight(static_cast<uint32_t>(columns));
+      const uint32_t second = SplitEight(static_cast<uint32_t>(columns >> 32));
+      std::memcpy(out + row * sizeof first, &first, sizeof first);
+      std::memcpy(out + kBlock + row * sizeof second, &second, sizeof second);
+    }
+  }
 }
 
 }  // namespace
@@ -26,15 +53,10 @@ void PackNibblePanels(size_t rows, size_t cols, const uint8_t* nibbles, const ui
   if (rows % kNibblePanelRows != 0 || NibbleScaleBytes(cols) != groups * kNibblePanelRows) {
     std::fill(panels.begin(), panels.end(), uint8_t{0});
   }
-  for (size_t row = 0; row < rows; ++row) {
-    uint8_t* const panel = panels.data() + row / kNibblePanelRows * NibblePanelBytes(cols);
-    const size_t lane = row % kNibblePanelRows;
-    for (size_t g = 0; g < groups; ++g) {
-      panel[g * kNibblePanelRows + lane] = scales[row * groups + g];
-      const uint8_t* in = nibbles + (row * groups + g) * (kNibbleGroup / 2);
-      uint8_t* out = panel + NibbleScaleBytes(cols) + g * kNibbleGroupBytes + 4 * lane;
-      for (size_t k = 0; k < 4; ++k) SplitEight(in + 4 * k, out + k * 4 * kNibblePanelRows);
-    }
+  for (size_t row = 0; row < rows; row += kNibblePanelRows) {
+    PackPanel(std::min(kNibblePanelRows, rows - row), groups, nibbles + row * (cols / 2),
+              scales + row * groups,
+              panels.data() + row / kNibblePanelRows * NibblePanelBytes(cols));
   }
 }
 
