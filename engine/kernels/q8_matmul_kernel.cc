@@ -45,10 +45,11 @@ constexpr size_t kQuadBytes = kPanelRows * 4;  // four columns of a panel
 template <size_t P>
 constexpr size_t kPrefetchGroups = std::max<size_t>(1, 16 / P);
 
-// One group of 32 columns. w: the group in the first panel. kCold: nobody has read the panels yet.
+// One group of 32 columns. w: the group in the first panel. kCold: nobody has read the panels yet;
+// `ahead` is the group to ask for, in the first panel of this tile or of the next one.
 template <bool kVnni, bool kCold, size_t P, size_t N>
-HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, size_t panel_stride, const Q8Rows& x,
-                      size_t group, V16 (&total)[P][N]) {
+HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, const std::byte* ahead, size_t panel_stride,
+                      const Q8Rows& x, size_t group, V16 (&total)[P][N]) {
   I16 acc[P][N];
   for (size_t n = 0; n < N; ++n) {
     // Biased weights are 128 too large: the offset takes 128 times the sum of x back.
@@ -61,7 +62,11 @@ HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, size_t panel_stride, cons
     Bytes64 weights[P];
     for (size_t p = 0; p < P; ++p) {
       const std::byte* quad = w + p * panel_stride + kScaleBytes + k * kQuadBytes;
-      if constexpr (kCold) __builtin_prefetch(quad + kPrefetchGroups<P> * kQ8GroupBytes, 0, 2);
+      if constexpr (kCold) {
+        const std::byte* later = ahead + p * panel_stride + k * kQuadBytes;
+        if (k == 0) __builtin_prefetch(later, 0, 2);
+        __builtin_prefetch(later + kScaleBytes, 0, 2);
+      }
       weights[p] = LoadBytes64(quad);
       if constexpr (!kVnni) weights[p] = FromBiased(weights[p]);
     }
@@ -97,8 +102,12 @@ void Tile(const MatMulJob& job, size_t panel, size_t row) {
   }
   for (size_t g = 0; g < x.high.groups; ++g) {
     const std::byte* group = w + g * kQ8GroupBytes;
-    Group<kVnni, kCold, P, N>(group, panel_stride, x.high, g, total);
-    if (wide) Group<kVnni, false, P, N>(group, panel_stride, x.low, g, total);
+    const size_t later = g + kPrefetchGroups<P>;
+    const std::byte* ahead = later < x.high.groups
+                                 ? w + later * kQ8GroupBytes
+                                 : w + P * panel_stride + (later - x.high.groups) * kQ8GroupBytes;
+    Group<kVnni, kCold, P, N>(group, ahead, panel_stride, x.high, g, total);
+    if (wide) Group<kVnni, false, P, N>(group, ahead, panel_stride, x.low, g, total);
   }
   for (size_t p = 0; p < P; ++p) {
     const size_t first = (panel + p) * kPanelRows;
