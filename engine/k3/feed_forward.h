@@ -43,7 +43,8 @@ struct MoeScratch {
   std::span<float> weights;  // [rows][k]
   // One slot per (row, pick), slots of one expert next to each other.
   std::span<uint32_t> slots;         // [rows][k]: slot of a pick
-  std::span<uint32_t> first;         // [E + 1]: first slot of an expert
+  std::span<uint32_t> count;         // [E]: picks of an expert, zero between layers
+  std::span<uint32_t> first;         // [E + 1]: first slot of an active expert, then the end
   std::span<uint32_t> active;        // [E]: experts with slots, ascending
   std::span<ExpertWeights> experts;  // [E]: of the active ones
   std::span<ExpertJob> jobs;         // [2 E]: gates and ups

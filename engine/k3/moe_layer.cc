@@ -64,23 +64,32 @@ void ReportPicks(const K3Shape& shape, size_t layer, const Batch& batch, const M
   }
 }
 
-// Sorts the picks of all rows by expert (counting sort, rows ascending). Returns the experts in
-// use.
-std::span<const uint32_t> GroupByExpert(const K3Shape& shape, const MoeScratch& s) {
-  std::fill(s.first.begin(), s.first.end(), 0);
-  for (const int32_t expert : s.picks) ++s.first[static_cast<size_t>(expert) + 1];
+// The first slot of every active expert, and behind the last one the number of slots.
+void CountSlots(const MoeScratch& s, size_t active) {
+  size_t slot = 0;
+  for (size_t a = 0; a < active; ++a) {
+    const uint32_t count = s.count[s.active[a]];
+    s.first[a] = static_cast<uint32_t>(slot);
+    slot += count;
+  }
+  s.first[active] = static_cast<uint32_t>(slot);
+}
+
+// Sorts the picks of all rows by expert, rows ascending: a slot for every pick. Returns the experts
+// in use, ascending; `count` is zero before and after.
+std::span<const uint32_t> GroupByExpert(const MoeScratch& s) {
   size_t active = 0;
-  for (size_t e = 0; e < shape.experts; ++e) {
-    if (s.first[e + 1] > 0) s.active[active++] = static_cast<uint32_t>(e);
-    s.first[e + 1] += s.first[e];
+  for (const int32_t pick : s.picks) {
+    const auto expert = static_cast<uint32_t>(pick);
+    if (s.count[expert]++ == 0) s.active[active++] = expert;
   }
-  // first[e] walks to the end of its expert, which is where the next one begins ...
+  std::sort(s.active.begin(), s.active.begin() + static_cast<std::ptrdiff_t>(active));
+  CountSlots(s, active);
+  for (size_t a = 0; a < active; ++a) s.count[s.active[a]] = s.first[a];  // next free slot
   for (size_t i = 0; i < s.picks.size(); ++i) {
-    s.slots[i] = s.first[static_cast<size_t>(s.picks[i])]++;
+    s.slots[i] = s.count[static_cast<size_t>(s.picks[i])]++;
   }
-  // ... so one shift restores it.
-  for (size_t e = shape.experts; e > 0; --e) s.first[e] = s.first[e - 1];
-  s.first[0] = 0;
+  for (size_t a = 0; a < active; ++a) s.count[s.active[a]] = 0;
   return s.active.first(active);
 }
 
@@ -115,21 +124,21 @@ Status RunExperts(const K3Shape& shape, std::span<const uint32_t> active, const 
                   const MoeScratch& s) {
   const size_t m = shape.routed_width;
   const size_t inner = shape.expert_inner;
-  const auto slot_count = [&](uint32_t e) -> size_t { return s.first[e + 1] - s.first[e]; };
+  const auto slot_count = [&](size_t a) -> size_t { return s.first[a + 1] - s.first[a]; };
   size_t n = 0;
   for (size_t a = 0; a < active.size(); ++a) {
-    const size_t first = s.first[active[a]];
+    const size_t first = s.first[a];
     const Activations x = s.latent.From(first);
-    const size_t count = slot_count(active[a]);
+    const size_t count = slot_count(a);
     s.jobs[n++] = Product(s.experts[a].gate, x, s.gate.row(first), count);
     s.jobs[n++] = Product(s.experts[a].up, x, s.up + first * inner, count);
   }
   const std::span<ExpertJob> inputs = s.jobs.first(n);
   n = 0;
   for (size_t a = 0; a < active.size(); ++a) {
-    const size_t first = s.first[active[a]];
+    const size_t first = s.first[a];
     s.down_jobs[n++] =
-        Product(s.experts[a].down, s.gate.From(first), s.output + first * m, slot_count(active[a]));
+        Product(s.experts[a].down, s.gate.From(first), s.output + first * m, slot_count(a));
   }
   const std::span<ExpertJob> outputs = s.down_jobs.first(n);
   if (Status done = ParallelExpertMatMul(batch.pool, inputs, outputs); !done) return done;
@@ -179,6 +188,8 @@ MoeScratch::MoeScratch(const K3Shape& shape, const Batch& batch) {
   picks = arena.Allocate<int32_t>(slots_count);
   weights = arena.Allocate<float>(slots_count);
   slots = arena.Allocate<uint32_t>(slots_count);
+  count = arena.Allocate<uint32_t>(shape.experts);
+  std::fill(count.begin(), count.end(), 0);
   first = arena.Allocate<uint32_t>(shape.experts + 1);
   active = arena.Allocate<uint32_t>(shape.experts);
   experts = arena.Allocate<ExpertWeights>(shape.experts);
@@ -204,7 +215,7 @@ Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer,
   if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
   if (batch.observer != nullptr) ReportPicks(shape, layer, batch, s);
 
-  const std::span<const uint32_t> active = GroupByExpert(shape, s);
+  const std::span<const uint32_t> active = GroupByExpert(s);
   store.Prefetch(layer, active);
   if (Status done = Gather(shape, batch, s); !done) return done;
   if (Status held = store.Acquire(layer, active, s.experts.first(active.size())); !held) {
