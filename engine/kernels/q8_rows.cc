@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -16,24 +17,20 @@ namespace mk {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr float kSmallest = 0x1p-100f;  // of the largest value of a group that is not taken as 0
+constexpr uint32_t kSmallest = 27u << 23;   // bits of 2^-100: a group below it is taken as 0
+constexpr uint32_t kInfinite = 255u << 23;  // bits of infinity; NaN is above
 
-// Largest |lane| of two V16.
-HWY_INLINE float LargestMagnitude(const V16& a, const V16& b) {
-#if HWY_TARGET == HWY_SCALAR
-  float best = 0;
-  for (size_t i = 0; i < 16; ++i) {
-    best = std::max(best, std::fabs(hn::GetLane(a.part[i])));
-    best = std::max(best, std::fabs(hn::GetLane(b.part[i])));
+// Bits of the largest |lane| of two V16: for magnitudes the order of the bits is that of the
+// values, and whatever is not finite is on top.
+HWY_INLINE uint32_t LargestMagnitude(const V16& a, const V16& b) {
+  const auto magnitude = [](VF v) HWY_ATTR {
+    return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7fffffff));
+  };
+  VI best = hn::Zero(DI());
+  for (size_t i = 0; i < kV16Parts; ++i) {
+    best = hn::Max(best, hn::Max(magnitude(a.part[i]), magnitude(b.part[i])));
   }
-  return best;
-#else
-  VF best = hn::Max(hn::Abs(a.part[0]), hn::Abs(b.part[0]));
-  for (size_t i = 1; i < kV16Parts; ++i) {
-    best = hn::Max(best, hn::Max(hn::Abs(a.part[i]), hn::Abs(b.part[i])));
-  }
-  return hn::GetLane(hn::MaxOfLanes(DF(), best));
-#endif
+  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), best)));
 }
 
 // Rounds 16 lanes to bytes and adds them to `sum`.
@@ -54,14 +51,15 @@ HWY_INLINE void StoreBytes(const V16& v, int8_t* out, VI& sum) {
 
 HWY_INLINE void QuantizeGroup(const V16& a, const V16& b, int8_t* values, float* scale,
                               int32_t* offset) {
-  const float finite = ReduceSum16(Add16(Sub16(a, a), Sub16(b, b)));  // 0, or NaN
-  const float largest = LargestMagnitude(a, b);
-  if (!(finite == 0.0f) || largest < kSmallest) {
+  const uint32_t bits = LargestMagnitude(a, b);
+  if (bits >= kInfinite || bits < kSmallest) {
     std::fill_n(values, kQ8Group, int8_t{0});
-    *scale = finite == 0.0f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    *scale = bits < kInfinite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     *offset = 0;
     return;
   }
+  float largest;
+  std::memcpy(&largest, &bits, sizeof(largest));
   const V16 inverse = Set16(127.0f / largest);
   VI total = hn::Zero(DI());
   StoreBytes(Mul16(a, inverse), values, total);
