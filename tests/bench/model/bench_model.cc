@@ -1,10 +1,13 @@
 // Speed of one model in one precision, without a daemon:
-//   bench_model MODEL PRECISION THREADS [--quick]
+//   bench_model MODEL PRECISION THREADS [--quick | --decode | --prefill]
+// --decode and --prefill measure one point each, for a profiler.
 
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/bench/report.h"
 #include "engine/kernels/target.h"
@@ -74,9 +77,18 @@ int Run(const char* path, Precision precision, size_t threads, const BenchPlan& 
 }  // namespace mk
 
 int main(int argc, char** argv) {
-  const bool quick = argc == 5 && std::strcmp(argv[4], "--quick") == 0;
-  if (argc != 4 && !quick)
-    return mk::Refuse("usage: bench_model MODEL PRECISION THREADS [--quick]");
+  const std::string_view option = argc == 5 ? argv[4] : "";
+  mk::BenchPlan plan = option == "--quick" ? mk::BenchPlan::Quick() : mk::BenchPlan::Full();
+  if (option == "--decode" || option == "--prefill") {
+    const bool decode = option == "--decode";
+    plan.contexts = decode ? std::vector<size_t>{128} : std::vector<size_t>{};
+    plan.prompts = decode ? std::vector<size_t>{} : std::vector<size_t>{500};
+    plan.batches = {};
+    plan.time = std::chrono::seconds(10);
+  } else if ((argc != 4 && argc != 5) || (argc == 5 && option != "--quick")) {
+    return mk::Refuse(
+        "usage: bench_model MODEL PRECISION THREADS [--quick | --decode | --prefill]");
+  }
   const auto precision = mk::ParsePrecision(argv[2]);
   if (!precision) return mk::Refuse("the precision is exact, bf16 or q8");
   size_t threads = 0;
@@ -84,6 +96,5 @@ int main(int argc, char** argv) {
   if (std::from_chars(argv[3], end, threads).ptr != end || threads == 0) {
     return mk::Refuse("the number of threads is a positive number");
   }
-  return mk::Run(argv[1], *precision, threads,
-                 quick ? mk::BenchPlan::Quick() : mk::BenchPlan::Full());
+  return mk::Run(argv[1], *precision, threads, plan);
 }
