@@ -28,6 +28,7 @@ namespace HWY_NAMESPACE {
 
 // Sixteen 32-bit integers.
 struct I16 {
+  HWY_INLINE I16() {}
   VI part[kV16Parts];
 };
 
@@ -80,6 +81,7 @@ using D8 = hn::FixedTag<int8_t, 4 * kRegisterLanes>;
 using V8 = hn::Vec<D8>;
 
 struct Bytes64 {
+  HWY_INLINE Bytes64() {}
   V8 part[kV16Parts];
 };
 

@@ -41,7 +41,10 @@ using DI = hn::FixedTag<int32_t, kRegisterLanes>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 
+// GCC compiles an implicit constructor without the target's instructions, which registers of NEON
+// then cannot be inlined into; hence written out here and in structs like it.
 struct V16 {
+  HWY_INLINE V16() {}
   VF part[kV16Parts];
 };
 
