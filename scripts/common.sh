@@ -25,7 +25,8 @@ ensure_packages() {
   }
   local missing=() package
   for package in "$@"; do
-    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+    # One line per architecture that knows the package.
+    dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
       missing+=("$package")
   done
   # A cmake from elsewhere (pip, a vendor) serves as well, if it is new enough.
