@@ -20,7 +20,7 @@ from daemon_harness import (
 )
 
 # Takes the daemon's thread for texts a while.
-LONG_TEXT = "the small boat left the river. " * 300_000
+LONG_TEXT = "the small boat left the river. " * 100_000
 
 
 def busy_texts(client: Client, count: int) -> None:
@@ -64,7 +64,7 @@ def ends(client: Client, numbers: list[int]) -> list[list[dict]]:
 
 def test_texts_beyond_the_queue_are_told_busy(client: Client) -> None:
     client.call("load", model=model())
-    busy_texts(client, 2)
+    busy_texts(client, 3)
     numbers = [client.send("tokenize", model=model(), text="boat") for _ in range(400)]
     # Prompts and lists of models need that thread too.
     late = [client.send("run", model=model(), prompt="boat", max_new=1), client.send("models")]
@@ -76,7 +76,7 @@ def test_texts_beyond_the_queue_are_told_busy(client: Client) -> None:
 def test_deadline_cancel_and_loss_before_a_run_begins(daemon: Daemon) -> None:
     watcher, client, gone = daemon.client(), daemon.client(), Client(daemon.socket)
     client.call("load", model=model())
-    busy_texts(daemon.client(), 12)
+    busy_texts(daemon.client(), 36)
     late, cancelled = endless(client, timeout_ms=300), endless(client)
     endless(gone)
     wait_for(lambda: len([one for one in running(watcher) if one["op"] == "run"]) == 3)
