@@ -1,7 +1,6 @@
 #include "engine/k3/sequence.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -56,8 +55,11 @@ Status K3Sequence::Reserve(size_t tokens) {
       std::memcpy((*copy)->data(), pages_[open]->data(), page_bytes());
       pages_[open] = std::move(*copy);
     }
-    // Pairs with the release of a clone that has just given the page up after copying it.
-    std::atomic_thread_fence(std::memory_order_acquire);
+    if (open < pages_.size()) {
+      // use_count() orders nothing. Giving up a reference of our own does, against a clone that has
+      // just given the page up after copying it.
+      Page(pages_[open]).reset();
+    }
     while (pages_.size() < pages) {
       Result<Page> page = NewPage();
       if (!page) return Fail(page.error());
