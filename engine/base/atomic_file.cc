@@ -41,12 +41,14 @@ AtomicFile::~AtomicFile() {
   if (pending_) ::unlink(temp_path_.c_str());
 }
 
-Result<AtomicFile> AtomicFile::Create(const std::string& path, unsigned mode) {
+Result<AtomicFile> AtomicFile::Create(const std::string& path, unsigned mode,
+                                      const std::string& tag) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return Fail(ErrorCode::kInvalidArgument, "an empty path or one with a NUL byte names no file",
                 "check the path");
   }
   std::string temp_path = path + ".tmp." + std::to_string(::getpid());
+  if (!tag.empty()) temp_path += "." + tag;
   if (::unlink(temp_path.c_str()) != 0 && errno != ENOENT) {
     return Fail(SystemError(errno, "replace", temp_path));
   }

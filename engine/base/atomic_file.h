@@ -1,6 +1,7 @@
 // AtomicFile: a file that appears complete or not at all.
 //
-// Bytes go to "<path>.tmp.<pid>" in the same directory. Commit() syncs the file, renames it over
+// Bytes go to "<path>.tmp.<pid>" in the same directory, with ".<tag>" behind it when several
+// threads of a process may write the same file at once. Commit() syncs the file, renames it over
 // `path` and syncs the directory, so that after a power cut either the old or the new content is
 // there. An AtomicFile that is destroyed without Commit() removes its temporary file.
 
@@ -29,7 +30,8 @@ class AtomicFile {
   // Creates the temporary file with the given permissions (before umask). A leftover of a dead
   // process with our pid is replaced. Errors: kNotFound (no such directory), kPermissionDenied,
   // kIo.
-  static Result<AtomicFile> Create(const std::string& path, unsigned mode = 0644);
+  static Result<AtomicFile> Create(const std::string& path, unsigned mode = 0644,
+                                   const std::string& tag = {});
 
   // Reserves disk space and sets the length. Errors: kIo, with the disk named as full when it is.
   Status Allocate(uint64_t bytes);
@@ -40,6 +42,8 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
   const std::string& temp_path() const { return temp_path_; }
+  // Of the temporary file, for locks; -1 after Commit().
+  int fd() const { return fd_.get(); }
 
  private:
   AtomicFile(std::string path, std::string temp_path, UniqueFd fd);

@@ -120,6 +120,11 @@ Status ReadAt(int fd, uint64_t offset, std::span<std::byte> out, const std::stri
   return {};
 }
 
+void ReadAhead(int fd, uint64_t offset, uint64_t bytes) {
+  (void)::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                        POSIX_FADV_WILLNEED);
+}
+
 Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const size_t want = std::min(bytes.size(), kMaxTransfer);

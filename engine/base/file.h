@@ -39,6 +39,9 @@ Result<FileIdentity> IdentityOf(int fd, const std::string& path);
 // Fills `out` from byte `offset` on. Errors: kCorrupt when the file ends early, kIo.
 Status ReadAt(int fd, uint64_t offset, std::span<std::byte> out, const std::string& path);
 
+// Asks the system to bring a range into the page cache while the caller does something else.
+void ReadAhead(int fd, uint64_t offset, uint64_t bytes);
+
 // Writes all of `bytes` at byte `offset`. Errors: kIo (a full disk is named as such).
 Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path);
 

@@ -53,6 +53,10 @@ std::string Xxh3Digest::Hex() const {
   return ToHex(canonical.digest);
 }
 
+uint64_t Xxh3Of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 void Sha256Digest::Update(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   total_bytes_ += bytes.size();

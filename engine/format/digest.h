@@ -27,6 +27,9 @@ class Xxh3Digest {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
+// XXH3-64 of bytes that are in memory.
+uint64_t Xxh3Of(std::span<const std::byte> bytes);
+
 // FIPS 180-4.
 class Sha256Digest {
  public:

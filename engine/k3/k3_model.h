@@ -10,8 +10,10 @@
 
 #include "engine/base/result.h"
 #include "engine/format/mkim_file.h"
+#include "engine/format/spine_writer.h"
 #include "engine/k3/expert_store.h"
 #include "engine/k3/shape.h"
+#include "engine/k3/spine_load.h"
 #include "engine/k3/weights.h"
 #include "engine/model/model.h"
 
@@ -26,6 +28,9 @@ class K3Model final : public Model {
   const ModelInfo& info() const override { return info_; }
   uint64_t resident_bytes() const override { return resident_bytes_.load(); }
   bool prepared(Precision precision) const override { return Weights(precision) != nullptr; }
+  bool spine_cached(Precision precision) const override {
+    return spine_cached_[static_cast<size_t>(precision)].load(std::memory_order_relaxed);
+  }
   Status Prepare(Precision precision, const LoadOptions& options) const override;
   Result<TokenWork> Work(Precision precision) const override;
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override;
@@ -38,6 +43,8 @@ class K3Model final : public Model {
   const K3Weights* Weights(Precision precision) const {
     return weights_[static_cast<size_t>(precision)].load(std::memory_order_acquire);
   }
+  // Adds a spine to the model, and has it kept if it is to be.
+  void TakeSpine(Precision precision, LoadedSpine spine, const LoadOptions& options) const;
   // The items of one precision.
   Status ForwardGroup(Executor& executor, Precision precision, std::span<ForwardItem> items,
                       std::span<const size_t> indices, ForwardObserver* observer) const;
@@ -54,7 +61,10 @@ class K3Model final : public Model {
   mutable std::mutex prepare_mutex_;
   mutable std::array<std::unique_ptr<const K3Weights>, kPrecisions> owned_weights_;
   mutable std::array<std::atomic<const K3Weights*>, kPrecisions> weights_{};
+  mutable std::array<std::atomic<bool>, kPrecisions> spine_cached_{};
   mutable std::atomic<uint64_t> resident_bytes_ = 0;
+  // They read the spines: to go first.
+  mutable std::array<std::unique_ptr<SpineWriter>, kPrecisions> spine_writers_;
 };
 
 // Errors as LoadModel.

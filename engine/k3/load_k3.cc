@@ -75,20 +75,6 @@ Result<K3Tables> ReadTables(const MkimFile& file, const K3Shape& shape, size_t b
   return std::move(layout->tables);
 }
 
-Result<std::unique_ptr<const K3Weights>> ReadWeights(const MkimFile& file, const K3Shape& shape,
-                                                     Precision precision, size_t bytes,
-                                                     ThreadPool& pool, LoadProgress& progress) {
-  Result<PageBuffer> memory = PageBuffer::Allocate(bytes);
-  if (!memory) return Fail(memory.error());
-  Result<SpineLayout> layout = LayOutSpine(file, shape, precision, memory->data());
-  if (!layout) return Fail(layout.error());
-  layout->weights.memory = std::move(*memory);
-  if (Status read = ReadSpine(file, shape, layout->pieces, pool, progress); !read) {
-    return Fail(read.error());
-  }
-  return std::make_unique<const K3Weights>(std::move(layout->weights));
-}
-
 }  // namespace
 
 K3Model::K3Model(std::shared_ptr<const MkimFile> file, ModelInfo info)
@@ -122,26 +108,40 @@ Result<std::shared_ptr<const Model>> K3Model::Load(std::shared_ptr<const MkimFil
   Result<K3Tables> read_tables = ReadTables(file, shape, tables->bytes, **pool, progress);
   if (!read_tables) return Fail(read_tables.error());
   model->tables_ = std::move(*read_tables);
-  Result<std::unique_ptr<const K3Weights>> weights =
-      ReadWeights(file, shape, options.precision, spine->bytes, **pool, progress);
-  if (!weights) return Fail(weights.error());
+  Result<LoadedSpine> loaded =
+      LoadSpine(file, shape, options.precision, spine->bytes, model->info_.fingerprint,
+                options.spine_cache, **pool, progress);
+  if (!loaded) return Fail(loaded.error());
   Result<std::unique_ptr<ResidentExperts>> experts =
       ResidentExperts::Load(file, shape, model->tables_.codebook.data(), **pool, progress);
   if (!experts) return Fail(experts.error());
   if (Status same = file.Unchanged(); !same) return Fail(same.error());
   if (Status done = progress.Finish(); !done) return Fail(done.error());
-  model->resident_bytes_ = tables->bytes + spine->bytes + (*experts)->resident_bytes();
+  model->resident_bytes_ = tables->bytes + (*experts)->resident_bytes();
   model->experts_ = std::move(*experts);
-  const auto slot = static_cast<size_t>(options.precision);
-  model->owned_weights_[slot] = std::move(*weights);
-  model->weights_[slot].store(model->owned_weights_[slot].get(), std::memory_order_release);
+  model->TakeSpine(options.precision, std::move(*loaded), options);
   return model;
+}
+
+void K3Model::TakeSpine(Precision precision, LoadedSpine spine, const LoadOptions& options) const {
+  const auto slot = static_cast<size_t>(precision);
+  const PageBuffer& memory = spine.weights->memory;
+  std::unique_ptr<SpineWriter> writer;
+  if (spine.keep) {
+    writer = std::make_unique<SpineWriter>(options.spine_cache, std::move(*spine.keep),
+                                           std::span(memory.data(), memory.size()));
+  }
+  // Nothing fails from here on.
+  spine_writers_[slot] = std::move(writer);
+  spine_cached_[slot].store(spine.cached, std::memory_order_relaxed);
+  resident_bytes_ += memory.size();
+  owned_weights_[slot] = std::move(spine.weights);
+  weights_[slot].store(owned_weights_[slot].get(), std::memory_order_release);
 }
 
 Status K3Model::Prepare(Precision precision, const LoadOptions& options) const {
   const std::lock_guard lock(prepare_mutex_);
   if (prepared(precision)) return {};
-  const auto slot = static_cast<size_t>(precision);
   try {
     Result<SpineLayout> spine = LayOutSpine(*file_, *shape_, precision, nullptr);
     if (!spine) return Fail(spine.error());
@@ -149,18 +149,17 @@ Status K3Model::Prepare(Precision precision, const LoadOptions& options) const {
     Result<std::unique_ptr<ThreadPool>> pool =
         ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
     if (!pool) return Fail(pool.error());
-    LoadProgress progress(options.progress, spine->bytes, file_->path());
-    Result<std::unique_ptr<const K3Weights>> weights =
-        ReadWeights(*file_, *shape_, precision, spine->bytes, **pool, progress);
-    if (!weights) return Fail(weights.error());
+    LoadProgress progress(options.progress, spine->read_bytes, file_->path());
+    Result<LoadedSpine> loaded =
+        LoadSpine(*file_, *shape_, precision, spine->bytes, info_.fingerprint, options.spine_cache,
+                  **pool, progress);
+    if (!loaded) return Fail(loaded.error());
     if (Status same = file_->Unchanged(); !same) return same;
     if (Status done = progress.Finish(); !done) return done;
-    owned_weights_[slot] = std::move(*weights);
-    resident_bytes_ += spine->bytes;
+    TakeSpine(precision, std::move(*loaded), options);
   } catch (const std::bad_alloc&) {
     return Fail(NoMemory(*file_));
   }
-  weights_[slot].store(owned_weights_[slot].get(), std::memory_order_release);
   return {};
 }
 

@@ -22,25 +22,49 @@ ExpertMatrix& Part(std::vector<ExpertWeights>& experts, size_t index) {
   return expert.up;
 }
 
-// Reads every run and prepares its matrices.
-Status ReadRuns(const MkimFile& file, const ExpertArena& plan, const float* codebook,
-                std::byte* arena, std::vector<ExpertWeights>& experts, ThreadPool& pool,
-                LoadProgress& progress) {
+// Runs to ask the disk for before their turn comes: 32 MiB at most.
+constexpr size_t kRunsAhead = 8;
+
+// One layer on its way: what to read, and to where.
+struct LayerRead {
+  ExpertArena plan;
+  std::byte* arena = nullptr;
+  std::vector<ExpertWeights>* experts = nullptr;
+};
+
+// Reads a run and prepares its matrices.
+Status ReadRun(const MkimFile& file, const LayerRead& layer, const ExpertRun& run,
+               const float* codebook, std::vector<std::byte>& buffer) {
+  if (buffer.size() < run.bytes) buffer.resize(run.bytes);
+  const std::span<std::byte> raw = std::span(buffer).first(run.bytes);
+  if (Status read = ReadAt(file.fd(), run.file_offset, raw, file.path()); !read) return read;
+  for (size_t b = run.first_blob; b < run.first_blob + run.blobs; ++b) {
+    const ExpertBlob& blob = layer.plan.blobs[b];
+    Result<ExpertMatrix> matrix =
+        PrepareExpert(file, *blob.entry, raw.data() + (blob.entry->offset - run.file_offset),
+                      layer.arena + blob.arena_offset, codebook);
+    if (!matrix) return Fail(matrix.error());
+    Part(*layer.experts, blob.index) = *matrix;
+  }
+  return {};
+}
+
+// Reads the runs of all layers, in one loop, so that workers wait for each other only once.
+Status ReadLayers(const MkimFile& file, const std::vector<LayerRead>& layers, const float* codebook,
+                  ThreadPool& pool, LoadProgress& progress) {
+  std::vector<std::pair<const LayerRead*, const ExpertRun*>> tasks;
+  for (const LayerRead& layer : layers) {
+    for (const ExpertRun& run : layer.plan.runs) tasks.emplace_back(&layer, &run);
+  }
   std::vector<std::vector<std::byte>> staging(pool.size());
-  return pool.ParallelFor(plan.runs.size(), [&](size_t task, size_t worker) -> Status {
-    const ExpertRun& run = plan.runs[task];
-    std::vector<std::byte>& raw = staging[worker];
-    raw.resize(run.bytes);
-    if (Status read = ReadAt(file.fd(), run.file_offset, raw, file.path()); !read) return read;
-    for (size_t b = run.first_blob; b < run.first_blob + run.blobs; ++b) {
-      const ExpertBlob& blob = plan.blobs[b];
-      Result<ExpertMatrix> matrix =
-          PrepareExpert(file, *blob.entry, raw.data() + (blob.entry->offset - run.file_offset),
-                        arena + blob.arena_offset, codebook);
-      if (!matrix) return Fail(matrix.error());
-      Part(experts, blob.index) = *matrix;
+  return pool.ParallelFor(tasks.size(), [&](size_t task, size_t worker) -> Status {
+    if (task + kRunsAhead < tasks.size()) {
+      const ExpertRun& later = *tasks[task + kRunsAhead].second;
+      ReadAhead(file.fd(), later.file_offset, later.bytes);
     }
-    return progress.Add(run.bytes, worker);
+    const auto& [layer, run] = tasks[task];
+    if (Status read = ReadRun(file, *layer, *run, codebook, staging[worker]); !read) return read;
+    return progress.Add(run->bytes, worker);
   });
 }
 
@@ -64,6 +88,7 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& f
                                                                LoadProgress& progress) {
   std::unique_ptr<ResidentExperts> store(new ResidentExperts());
   store->layers_.resize(shape.layers);
+  std::vector<LayerRead> reads;
   for (size_t l = 0; l < shape.layers; ++l) {
     if (shape.feed_forward[l] == FeedForwardKind::kDense) continue;
     Result<ExpertArena> plan = PlanExpertArena(file, shape, l);
@@ -73,9 +98,10 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& f
     Layer& layer = store->layers_[l];
     layer.arena = std::move(*arena);
     layer.experts.resize(shape.experts);
-    Status read =
-        ReadRuns(file, *plan, codebook, layer.arena.data(), layer.experts, pool, progress);
-    if (!read) return Fail(read.error());
+    reads.push_back({std::move(*plan), layer.arena.data(), &layer.experts});
+  }
+  if (Status read = ReadLayers(file, reads, codebook, pool, progress); !read) {
+    return Fail(read.error());
   }
   return store;
 }

@@ -47,6 +47,7 @@ struct SpinePiece {
 struct SpineLayout {
   K3Weights weights;  // without memory
   size_t bytes = 0;
+  uint64_t read_bytes = 0;         // what reading the pieces adds to the progress of a load
   std::vector<SpinePiece> pieces;  // empty when only counting
 };
 

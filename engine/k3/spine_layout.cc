@@ -54,6 +54,7 @@ class Layout {
     }
     if (!status_) return Fail(status_.error());
     out.bytes = bytes_;
+    out.read_bytes = read_bytes_;
     out.pieces = std::move(pieces_);
     return out;
   }
@@ -168,6 +169,7 @@ class Layout {
   }
 
   void Add(const SpinePiece& piece) {
+    read_bytes_ += piece.count * sizeof(float);
     if (base_ != nullptr && piece.tensor != nullptr) pieces_.push_back(piece);
   }
 
@@ -292,6 +294,7 @@ class Layout {
   std::string prefix_;
   Status status_;
   size_t bytes_ = 0;
+  uint64_t read_bytes_ = 0;
   std::vector<SpinePiece> pieces_;
 };
 

@@ -2,6 +2,7 @@
 #include <new>
 #include <vector>
 
+#include "engine/base/file.h"
 #include "engine/k3/spine.h"
 
 namespace mk::k3 {
@@ -13,18 +14,24 @@ struct Staging {
   std::vector<float> other;
 };
 
+// The first `count` floats of a buffer, which is made longer only when it has to be.
+std::span<float> Room(std::vector<float>& buffer, size_t count) {
+  if (buffer.size() < count) buffer.resize(count);
+  return {buffer.data(), count};
+}
+
 // Packs U_h [nope][rank] as it is and transposed.
 void PackKeyRows(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
   const size_t rank = shape.kv_rank;
   const size_t nope = shape.nope;
   PackRows(piece.packing, staging.values, 0, nope, rank, piece.destination);
-  staging.other.resize(piece.count);
+  const std::span<float> transposed = Room(staging.other, piece.count);
   for (size_t row = 0; row < nope; ++row) {
     for (size_t col = 0; col < rank; ++col) {
-      staging.other[col * nope + row] = staging.values[row * rank + col];
+      transposed[col * nope + row] = staging.values[row * rank + col];
     }
   }
-  PackRows(piece.packing, staging.other, 0, rank, nope, piece.second);
+  PackRows(piece.packing, transposed, 0, rank, nope, piece.second);
 }
 
 // Brings values that were read to where the layers want them.
@@ -60,19 +67,25 @@ void Place(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
   }
 }
 
+// Pieces to ask the disk for before their turn comes: 32 MiB at most.
+constexpr size_t kPiecesAhead = 8;
+
+void ReadPieceAhead(const MkimFile& file, const SpinePiece& piece) {
+  const uint64_t element = piece.tensor->dtype == DType::kBf16 ? 2 : sizeof(float);
+  ReadAhead(file.fd(), piece.tensor->offset + piece.first * element, piece.count * element);
+}
+
 Status ReadPiece(const MkimFile& file, const K3Shape& shape, const SpinePiece& piece,
                  Staging& staging) {
   if (piece.kind == SpinePiece::Kind::kCopy) {
     auto* const out = reinterpret_cast<float*>(piece.destination.data());
     return file.ReadF32Range(*piece.tensor, piece.first, {out, piece.count});
   }
-  staging.values.resize(piece.count);
-  if (Status read = file.ReadF32Range(*piece.tensor, piece.first, staging.values); !read) {
-    return read;
-  }
+  const std::span<float> values = Room(staging.values, piece.count);
+  if (Status read = file.ReadF32Range(*piece.tensor, piece.first, values); !read) return read;
   if (piece.factor != nullptr) {
-    staging.other.resize(piece.count);
-    if (Status read = file.ReadF32(*piece.factor, staging.other); !read) return read;
+    const std::span<float> factor = Room(staging.other, piece.count);
+    if (Status read = file.ReadF32(*piece.factor, factor); !read) return read;
   }
   Place(shape, piece, staging);
   return {};
@@ -84,6 +97,7 @@ Status ReadSpine(const MkimFile& file, const K3Shape& shape, const std::vector<S
                  ThreadPool& pool, LoadProgress& progress) {
   std::vector<Staging> staging(pool.size());
   return pool.ParallelFor(pieces.size(), [&](size_t i, size_t worker) -> Status {
+    if (i + kPiecesAhead < pieces.size()) ReadPieceAhead(file, pieces[i + kPiecesAhead]);
     const SpinePiece& piece = pieces[i];
     if (Status read = ReadPiece(file, shape, piece, staging[worker]); !read) return read;
     return progress.Add(piece.count * sizeof(float), worker);

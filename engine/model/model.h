@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/format/spine_cache.h"
 #include "engine/model/token_work.h"
 
 namespace mk {
@@ -136,6 +137,8 @@ struct LoadOptions {
   uint64_t memory_limit = 0;
   // Worker threads for reading and packing.
   int threads = 1;
+  // Where prepared spines are kept and looked for. By default nowhere.
+  SpineCacheOptions spine_cache;
 };
 
 class Model {
@@ -152,6 +155,8 @@ class Model {
   // Whether sequences of this precision can be made: the one that LoadModel was asked for, and
   // those that Prepare has added since.
   virtual bool prepared(Precision precision) const = 0;
+  // Whether the weights of this precision came from the folder of prepared spines.
+  virtual bool spine_cached(Precision /*precision*/) const { return false; }
   // Reads the weights in the form of one more precision; nothing to do if they are there. Errors as
   // LoadModel; the model is as before after one.
   virtual Status Prepare(Precision precision, const LoadOptions& options) const = 0;
