@@ -14,6 +14,12 @@ constexpr std::array kCommands = {
             "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
             "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes",
             RunCommand},
+    Command{"map", "Run many prompts, so many at once, answers in order",
+            "  mk map -n 40 prompts.txt > answers.txt\n"
+            "  mk map --temp 0.8 --seed 1 --json prompts.txt | jq -r .text\n"
+            "  echo '{\"id\": 7, \"prompt\": \"One day\", \"max_new\": 9}' | mk map --jsonl\n"
+            "  find . -name '*.txt' -exec printf '%s\\0' {} + | mk map -0",
+            MapCommand},
     Command{"ping", "Is the daemon there",
             "  mk ping\n"
             "  mk ping >/dev/null && echo it runs",

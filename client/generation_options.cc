@@ -1,0 +1,69 @@
+#include "client/generation_options.h"
+
+#include "client/report.h"
+
+namespace mk::client {
+
+using protocol::Fail;
+using protocol::Status;
+
+void GenerationOptions::AddChat(CommandLine& line, protocol::RunArgs& args) {
+  CLI::App& app = line.app();
+  app.add_flag("--raw", raw_, "Continue the prompt as plain text (this is the default)");
+  app.add_flag("--chat", chat_, "Answer the prompt as a chat turn, with the model's template");
+  app.add_option("--system", system_, "System message of the chat turn (implies --chat)");
+  app.add_flag("--no-thinking", no_thinking_, "Chat without a think channel (implies --chat)");
+  app.add_option("--dialect", args.dialect,
+                 "Chat template: k3, nano-sft (default: the vocabulary's; implies --chat)")
+      ->check(CLI::IsMember({"k3", "nano-sft"}));
+}
+
+void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
+                                    const std::string& seed_doc) {
+  CLI::App& app = line.app();
+  line.AddNumber("-n,--max-new", max_new_, "Tokens to generate at most (default 256)", 0, 1 << 20);
+  line.AddReal("-t,--temp,--temperature", args.temperature,
+               "0: always the likeliest token (default); higher: more varied", {0, 100});
+  line.AddReal("--top-p", args.top_p, "Sample from the likeliest tokens of this total probability",
+               {0, 1, true});
+  line.AddNumber("--top-k", top_k_, "Sample from so many likeliest tokens (0: all)", 0, 1 << 20);
+  line.AddReal("--min-p", args.min_p,
+               "Leave out tokens less likely than this part of the likeliest", {0, 1});
+  line.AddNumber("--seed", seed_, seed_doc);
+  app.add_option("--stop", args.stop, "Text that ends the answer; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
+  line.AddPrecision(args.precision, "Arithmetic");
+  app.add_flag("--no-chunked-prefill", no_chunked_prefill_,
+               "Read the prompt token by token instead of in blocks of 64");
+  app.add_option("--timeout", timeout_, "Give up after so long: 90, 1.5s, 10m")->type_name("TIME");
+}
+
+bool GenerationOptions::chat(const protocol::RunArgs& args) const {
+  return chat_ || !system_.empty() || no_thinking_ || !args.dialect.empty();
+}
+
+Status GenerationOptions::Take(protocol::RunArgs& args) const {
+  if (raw_ && chat(args)) {
+    return Fail(UsageError("--raw excludes --chat, --system, --no-thinking and --dialect",
+                           "leave out --raw, or the others"));
+  }
+  if (!timeout_.empty()) {
+    auto timeout = ParseDurationMs(timeout_);
+    if (!timeout) return Fail(std::move(timeout.error()));
+    if (*timeout == 0) return Fail(UsageError("--timeout is 0", "leave it out for no limit"));
+    args.timeout_ms = *timeout;
+  }
+  args.raw = !chat(args);
+  args.thinking = !no_thinking_;
+  if (!system_.empty()) args.system = system_;
+  args.max_new = static_cast<uint32_t>(max_new_);
+  args.top_k = static_cast<uint32_t>(top_k_);
+  args.seed = seed_;
+  args.chunked_prefill = !no_chunked_prefill_;
+  MakeAbsolute(args.model);
+  return {};
+}
+
+}  // namespace mk::client

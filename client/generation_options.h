@@ -1,0 +1,39 @@
+// The options of generating that `mk run` and `mk map` have in common.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "client/command_line.h"
+#include "protocol/messages.h"
+
+namespace mk::client {
+
+// What CLI11 fills in before it becomes a request. It and `args` must live until Parse() is over.
+class GenerationOptions {
+ public:
+  // --raw, --chat, --system, --no-thinking, --dialect
+  void AddChat(CommandLine& line, protocol::RunArgs& args);
+  // --max-new, --temp, --top-p ... --seed, --stop, --precision, --timeout
+  void AddSampling(CommandLine& line, protocol::RunArgs& args, const std::string& seed_doc);
+
+  // Whether one of the options of a chat turn was given.
+  bool chat(const protocol::RunArgs& args) const;
+  // Completes `args`. Errors: usage, for options that exclude each other and for the timeout.
+  protocol::Status Take(protocol::RunArgs& args) const;
+
+ private:
+  std::string timeout_;
+  std::string system_;
+  bool raw_ = false;
+  bool chat_ = false;
+  bool no_thinking_ = false;
+  bool no_chunked_prefill_ = false;
+  uint64_t max_new_ = 256;
+  uint64_t top_k_ = 0;
+  std::optional<uint64_t> seed_;
+};
+
+}  // namespace mk::client

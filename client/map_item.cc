@@ -1,0 +1,211 @@
+#include "client/map_item.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "client/command_line.h"
+#include "client/report.h"
+#include "protocol/request_fields.h"
+
+namespace mk::client {
+namespace {
+
+using protocol::Fail;
+using protocol::RunArgs;
+using protocol::Status;
+
+constexpr size_t kDepth = protocol::kLimits.depth;
+
+// What of a run is no matter of an item: the form of the answer.
+constexpr std::string_view kNotForItems[] = {"logprobs",    "want_logits", "want_hidden",
+                                             "want_routes", "stats",       "window"};
+
+// Arrays and objects inside one another. Strings are skipped; what is no JSON is found later.
+size_t DepthOf(std::string_view text) {
+  size_t depth = 0;
+  size_t most = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      most = std::max(most, ++depth);
+    } else if ((c == '}' || c == ']') && depth > 0) {
+      --depth;
+    }
+  }
+  return most;
+}
+
+bool Assign(const Json& json, bool& value) {
+  if (json.is_boolean()) value = json.get<bool>();
+  return json.is_boolean();
+}
+bool Assign(const Json& json, double& value) {
+  if (json.is_number()) value = json.get<double>();
+  return json.is_number();
+}
+bool Assign(const Json& json, std::string& value) {
+  if (json.is_string()) value = json.get<std::string>();
+  return json.is_string();
+}
+template <typename T>
+requires(std::is_integral_v<T>) bool Assign(const Json& json, T& value) {
+  if (!json.is_number_unsigned()) return false;
+  const auto number = json.get<uint64_t>();
+  if (number > static_cast<uint64_t>(std::numeric_limits<T>::max())) return false;
+  value = static_cast<T>(number);
+  return true;
+}
+template <typename T>
+bool Assign(const Json& json, std::vector<T>& value) {
+  if (!json.is_array()) return false;
+  value.clear();
+  return std::all_of(json.begin(), json.end(),
+                     [&](const Json& item) { return Assign(item, value.emplace_back()); });
+}
+template <typename T>
+bool Assign(const Json& json, std::optional<T>& value) {
+  return Assign(json, value.emplace());
+}
+
+// Sets the field of this name. Nothing: there is none; else whether the value is of its type.
+template <typename S>
+std::optional<bool> AssignField(std::string_view name, const Json& json, S& target) {
+  std::optional<bool> assigned;
+  protocol::ForEachField<S>([&](const auto& field) {
+    if constexpr (requires { field.name; }) {
+      if (field.name == name) assigned = Assign(json, target.*field.member);
+    } else if (!assigned) {
+      assigned = AssignField(name, json, target.*field.member);
+    }
+  });
+  return assigned;
+}
+
+Status TakeField(const std::string& name, const Json& json, MapItem& item) {
+  std::optional<bool> assigned;
+  if (name == "chat") {
+    bool chat = false;
+    assigned = Assign(json, chat);
+    item.args.raw = !chat;
+  } else if (name == "stop" && json.is_string()) {
+    item.args.stop = {json.get<std::string>()};
+    assigned = true;
+  } else if (std::find(std::begin(kNotForItems), std::end(kNotForItems), name) ==
+             std::end(kNotForItems)) {
+    assigned = AssignField(name, json, item.args);
+  }
+  if (!assigned) {
+    return Fail(UsageError("unknown field \"" + name + "\"",
+                           "an item has prompt or ids, id, chat, and the fields of `options` in "
+                           "`mk run --json`"));
+  }
+  if (!*assigned) return Fail(UsageError("the value of \"" + name + "\" is of the wrong type"));
+  return {};
+}
+
+// A prompt of ids is taken as it is, and a system message asks for a chat turn, as in `mk run`.
+Status SettleChat(const Json& object, MapItem& item) {
+  RunArgs& args = item.args;
+  const bool says_how = object.contains("chat") || object.contains("raw");
+  const bool of_chat =
+      object.contains("system") || object.contains("thinking") || object.contains("dialect");
+  if (args.ids) {
+    const bool chat = of_chat || (says_how && !args.raw);
+    if (chat) return Fail(UsageError("\"ids\" excludes a chat turn", "give \"prompt\" instead"));
+    args.raw = true;
+    args.system.reset();
+    args.thinking = true;
+    args.dialect.clear();
+  } else if (of_chat && !says_how) {
+    args.raw = false;
+  } else if (args.raw && says_how && !of_chat) {
+    args.system.reset();
+    args.thinking = true;
+    args.dialect.clear();
+  }
+  return {};
+}
+
+Status ReadObject(const std::string& text, MapItem& item) {
+  if (DepthOf(text) > kDepth) {
+    return Fail(UsageError("the JSON is nested too deeply",
+                           "at most " + std::to_string(kDepth) + " levels"));
+  }
+  const Json object = Json::parse(text, nullptr, false);
+  if (!object.is_object()) {
+    return Fail(UsageError("not a JSON object", "each line is one: {\"prompt\": \"...\"}"));
+  }
+  if (const auto id = object.find("id"); id != object.end()) item.id = *id;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "id") continue;
+    if (Status taken = TakeField(name, value, item); !taken) return taken;
+  }
+  if (item.args.prompt.has_value() == item.args.ids.has_value()) {
+    return Fail(UsageError("an item has one of \"prompt\" and \"ids\"",
+                           "for example {\"prompt\": \"Once upon a time\"}"));
+  }
+  item.own_model = object.contains("model");
+  MakeAbsolute(item.args.model);
+  return SettleChat(object, item);
+}
+
+Status ReadRecord(MapForm form, Record& record, MapItem& item) {
+  if (record.too_long) {
+    return Fail(UsageError("longer than " + std::to_string(MostBytesOf(form)) + " bytes",
+                           "give a shorter prompt"));
+  }
+  if (form == MapForm::kJson) return ReadObject(record.bytes, item);
+  // Lines that were written elsewhere.
+  if (form == MapForm::kLines && record.bytes.ends_with('\r')) record.bytes.pop_back();
+  if (record.bytes.empty()) {
+    return Fail(UsageError("the prompt is empty", "give some text"));
+  }
+  item.args.prompt = std::move(record.bytes);
+  return {};
+}
+
+// The daemon's own rules, before the request is sent.
+Status CheckArgs(const RunArgs& args) {
+  const std::string bytes =
+      protocol::EncodeRequest(protocol::Request{protocol::kProtocolMax, 1, args});
+  auto decoded = protocol::DecodeRequest(bytes);
+  if (!decoded) return Fail(std::move(decoded.error().error));
+  return {};
+}
+
+}  // namespace
+
+char SeparatorOf(MapForm form) {
+  return form == MapForm::kNul ? '\0' : '\n';
+}
+
+size_t MostBytesOf(MapForm form) {
+  return form == MapForm::kJson ? protocol::kLimits.message_bytes : protocol::kLimits.text_bytes;
+}
+
+bool IsBlank(MapForm form, const Record& record) {
+  return form == MapForm::kJson && !record.too_long &&
+         record.bytes.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+MapItem ReadItem(const MapSettings& settings, uint64_t index, Record record) {
+  MapItem item;
+  item.index = index;
+  item.args = settings.args;
+  // Of the item's place, not of the order in which items happen to run. Wraps around.
+  if (item.args.seed) *item.args.seed += index;
+  Status read = ReadRecord(settings.input, record, item);
+  if (read) read = CheckArgs(item.args);
+  if (!read) item.error = std::move(read.error());
+  return item;
+}
+
+}  // namespace mk::client
