@@ -1,0 +1,71 @@
+"""Python client of microkimid, a local engine for mixture-of-experts language models.
+
+from microkimi import Client
+
+with Client() as client:
+    for text in client.stream("Once upon a time", temperature=0.7, top_p=0.9):
+        print(text, end="", flush=True)
+"""
+
+from .async_client import AsyncClient, AsyncRunStream
+from .bench_messages import Bench, BenchCeilings, BenchPoint, BenchRoof
+from .client import Client, RunStream
+from .errors import (
+    AccessDeniedError,
+    BadRequestError,
+    BusyError,
+    CancelledError,
+    ContextOverflowError,
+    DeadlineError,
+    IncompatibleError,
+    IncompatiblePackError,
+    InternalError,
+    IoError,
+    MicrokimiError,
+    ModelCorruptError,
+    ModelNotFoundError,
+    NotFoundError,
+    NumericError,
+    OutOfMemoryError,
+    ShuttingDownError,
+    UnreachableError,
+    UnsupportedError,
+    UnsupportedVersionError,
+)
+from .messages import (
+    Built,
+    Loaded,
+    ModelEntry,
+    ModelStatus,
+    Ping,
+    Progress,
+    RequestStatus,
+    Status,
+    Tokens,
+    Verified,
+    VerifyProblem,
+)
+from .run_messages import (
+    Dump,
+    RouterPick,
+    Routes,
+    RunOptions,
+    RunResult,
+    Timing,
+    Token,
+    Trust,
+    Usage,
+)
+from .version import VERSION as __version__
+
+__all__ = [
+    "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
+    "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
+    "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError", "IncompatiblePackError",
+    "InternalError", "IoError", "Loaded", "MicrokimiError", "ModelCorruptError", "ModelEntry",
+    "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError",
+    "Ping", "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult",
+    "RunStream", "ShuttingDownError", "Status", "Timing", "Token", "Tokens", "Trust",
+    "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
+    "VerifyProblem", "__version__",
+]  # fmt: skip

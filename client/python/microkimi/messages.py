@@ -1,0 +1,171 @@
+"""What the daemon answers, as dataclasses. Fields have the names that they have on the wire and in
+`mk --json`; times end in _ms, sizes in _bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who answers."""
+
+    protocol: int
+    version: str
+    build_id: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    pid: int
+    uptime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A step of long work."""
+
+    stage: str  # "queue", "load", "prefill", "verify", "build", "bench"
+    done: int  # for "queue": requests before this one
+    total: int
+    unit: str  # "requests", "bytes", "tokens", "percent"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    path: str
+    architecture: str
+    fingerprint: str
+    state: str  # "loading", "ready", "replaced" (the file changed; ends with its users)
+    progress: float  # of loading, 0..1
+    file_bytes: int  # mapped
+    memory_bytes: int  # held beside the mapping
+    users: int  # requests that hold it
+    keep_alive_ms: int  # -1: for ever
+    idle_ms: int  # since its last user left
+    precisions: list[str] = field(default_factory=list)  # that it can run in
+    preparing: list[str] = field(default_factory=list)  # that are being read, or will be
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    client: str
+    id: int
+    op: str
+    model: str
+    phase: str  # "queued", "loading", "prefill", "decode", "working"
+    prompt_done: int
+    prompt_total: int
+    generated: int
+    tokens_per_second: float
+    age_ms: int
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    version: str
+    build_id: str
+    pid: int
+    uptime_ms: int
+    socket: str
+    log: str  # file; "": standard error
+    state_directory: str
+    stopping: bool
+    threads: int
+    max_batch: int
+    connections: int
+    memory: dict[str, int]  # bytes: "budget", "used", "models", "sequences", ...
+    counters: dict[str, int]
+    models: list[ModelStatus]
+    requests: list[RequestStatus]
+    precision: str = ""  # of requests that ask for "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    name: str
+    path: str
+    origin: str  # "alias", "user", "bundled"
+    is_default: bool
+    loaded: bool
+    file_bytes: int
+    architecture: str  # "": the file cannot be used
+    error: str  # why not
+    precisions: list[str] = field(default_factory=list)  # that it is loaded in
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    models: list[ModelEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    model: ModelStatus
+    load_ms: int
+    was_loaded: bool  # in this precision
+    warnings: list[str]
+    precision: str = ""  # the one that was asked for; never "auto"
+    spine_cached: bool = False  # its weights came prepared from the daemon's cache of them
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    unloaded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    found: bool  # false: the request had ended already
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text as token ids."""
+
+    ids: list[int]
+    pieces: list[str]  # text or name of every token; ill-formed UTF-8 replaced
+    unk: int  # tokens that stand for text that the vocabulary cannot spell
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProblem:
+    tensor: str  # "": the file as a whole
+    message: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """`ok` says whether the file is sound; a file that is not is no exception."""
+
+    path: str
+    ok: bool
+    file_bytes: int
+    tensors: int
+    values_checked: int
+    xxh3_128: str
+    content_sha256: str
+    digest_recorded: bool
+    problems_total: int
+    problems: list[VerifyProblem]  # the first of them
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    path: str
+    written: bool  # false: dry run
+    tensors: int
+    parameters: int
+    file_bytes: int
+    expert_bytes: int
+    spine_bytes: int
+    seconds: float

@@ -1,0 +1,212 @@
+"""Arguments of every op, from what Python callers give. Ranges are the daemon's to check."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from .call import WINDOW
+from .errors import BadRequestError
+from .messages import Progress
+from .paths import file_argument, model_argument
+
+Precision = Literal["auto", "exact", "bf16", "q8"]
+Dialect = Literal["", "k3", "nano-sft"]
+StrPath = str | os.PathLike[str]
+OnProgress = Callable[[Progress], None]
+
+# Ops that are answered in many pieces and kept alive by acknowledgements.
+STREAMING = frozenset({"run", "load", "verify", "build", "bench"})
+# Ops that may start a daemon; the others only look, or have nothing to do without one.
+STARTING = frozenset({"run", "load", "verify", "build", "bench", "tokenize", "detokenize"})
+
+
+class ModelOptions(TypedDict, total=False):
+    """Which model, and with which vocabulary."""
+
+    model: StrPath | None  # path, alias or name; None: the default model
+    vocab: StrPath | None  # vocabulary JSON; None: the one beside the model
+    tokenizer_file: StrPath | None  # tiktoken ranks; None: the ones beside the model
+
+
+class ChatOptions(ModelOptions, total=False):
+    """`chat` is implied by the three others."""
+
+    chat: bool  # answer as a chat turn; false: plain completion
+    system: str | None
+    thinking: bool  # let the model think before it answers (default)
+    dialect: Dialect  # "": the vocabulary's
+
+
+class RunSettings(ChatOptions, total=False):
+    """Options of a run, with the meaning and the defaults that `mk run` gives them."""
+
+    ids: Sequence[int] | None  # instead of a prompt; taken as they are
+    max_new: int  # tokens to generate at most (256); 0: only read the prompt
+    temperature: float  # 0: always the likeliest token (default)
+    top_p: float
+    top_k: int  # 0: all
+    min_p: float
+    seed: int | None  # None: the daemon chooses and tells
+    precision: Precision
+    chunked_prefill: bool
+    stop: str | Iterable[str]  # texts that end the answer, not part of it
+    timeout: float | None  # seconds for the whole run; DeadlineError after that
+    logprobs: bool
+    routes: bool  # RunResult.routes: the experts that every layer picked
+    logits_path: StrPath | None  # f32 LE, a row after the prompt and after every token
+    hidden_path: StrPath | None  # f32 LE, [position][layer][hidden]
+    progress: OnProgress | None  # called for queue, load and prefill
+
+
+@dataclass(slots=True)
+class Request:
+    """An op with its arguments, and what the client does with its replies."""
+
+    op: str
+    args: dict[str, Any]
+    timeout: float | None = None  # seconds; None: as long as the daemon is alive
+    progress: OnProgress | None = None
+    logits_path: str = ""
+    hidden_path: str = ""
+    streams: bool = field(init=False)
+    starts: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.streams = self.op in STREAMING
+        self.starts = self.op in STARTING
+
+
+def _check_known(op: str, given: Iterable[str], known: Iterable[str]) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        raise TypeError(f"{op}() got an unexpected keyword argument {unknown[0]!r}")
+
+
+def _ids(op: str, ids: Iterable[int]) -> list[int]:
+    try:
+        return [operator.index(one) for one in ids]
+    except TypeError as error:
+        raise BadRequestError(f"{op}: `ids` must be whole numbers: {error}") from error
+
+
+def model_args(options: ModelOptions) -> dict[str, Any]:
+    return {
+        "model": model_argument(options.get("model")),
+        "vocab": file_argument(options.get("vocab")),
+        "rank_file": file_argument(options.get("tokenizer_file")),
+    }
+
+
+def _chat_args(options: ChatOptions) -> dict[str, Any]:
+    """`system`, `thinking` and `dialect`, and whether they make it a chat turn."""
+    system, dialect = options.get("system"), options.get("dialect", "")
+    thinking = options.get("thinking", True)
+    args: dict[str, Any] = {"thinking": thinking, "dialect": dialect}
+    if system is not None:
+        args["system"] = system
+    args["chat"] = options.get("chat", False) or system is not None or not thinking or dialect != ""
+    return args
+
+
+def _timeout_ms(seconds: float) -> int:
+    if not seconds > 0 or not math.isfinite(seconds):
+        raise BadRequestError(
+            f"`timeout` is {seconds}", "give seconds above 0, or None for no limit"
+        )
+    return math.ceil(seconds * 1000)
+
+
+def run_request(prompt: str | None, options: RunSettings) -> Request:
+    _check_known("run", options, RunSettings.__annotations__)
+    args = model_args(options) | _chat_args(options)
+    ids, seed, stop = options.get("ids"), options.get("seed"), options.get("stop", ())
+    timeout = options.get("timeout")
+    logits_path = file_argument(options.get("logits_path"))
+    hidden_path = file_argument(options.get("hidden_path"))
+    args["raw"] = not args.pop("chat")
+    if prompt is not None:
+        args["prompt"] = prompt
+    if ids is not None:
+        args["ids"] = _ids("run", ids)
+    if seed is not None:
+        args["seed"] = operator.index(seed)
+    if timeout is not None:
+        args["timeout_ms"] = _timeout_ms(timeout)
+    args |= {
+        "max_new": operator.index(options.get("max_new", 256)),
+        "temperature": float(options.get("temperature", 0.0)),
+        "top_p": float(options.get("top_p", 1.0)),
+        "top_k": operator.index(options.get("top_k", 0)),
+        "min_p": float(options.get("min_p", 0.0)),
+        "precision": options.get("precision", "auto"),
+        "chunked_prefill": options.get("chunked_prefill", True),
+        "stop": [stop] if isinstance(stop, str) else list(stop),
+        "logprobs": options.get("logprobs", False),
+        "want_routes": options.get("routes", False),
+        "want_logits": bool(logits_path),
+        "want_hidden": bool(hidden_path),
+        "stats": True,
+        "window": WINDOW,
+    }
+    return Request("run", args, timeout, options.get("progress"), logits_path, hidden_path)
+
+
+def load_request(
+    keep: float | None, precision: Precision, progress: OnProgress | None, options: ModelOptions
+) -> Request:
+    _check_known("load", options, ModelOptions.__annotations__)
+    args = model_args(options) | {"precision": precision}
+    if keep is not None:
+        if not keep >= 0:
+            raise BadRequestError(f"load: `keep` is {keep}", "give seconds, or math.inf for ever")
+        args["keep_alive_ms"] = -1 if keep == math.inf else round(keep * 1000)
+    return Request("load", args, progress=progress)
+
+
+def tokenize_request(text: str, plain: bool, options: ChatOptions) -> Request:
+    _check_known("tokenize", options, ChatOptions.__annotations__)
+    args = model_args(options) | _chat_args(options) | {"text": text, "plain": plain}
+    return Request("tokenize", args)
+
+
+def detokenize_request(ids: Iterable[int], options: ModelOptions) -> Request:
+    _check_known("detokenize", options, ModelOptions.__annotations__)
+    return Request("detokenize", model_args(options) | {"ids": _ids("detokenize", ids)})
+
+
+def bench_request(
+    precision: Precision,
+    quick: bool,
+    threads: int,
+    progress: OnProgress | None,
+    options: ModelOptions,
+) -> Request:
+    _check_known("bench", options, ModelOptions.__annotations__)
+    args = model_args(options) | {"precision": precision, "quick": quick, "threads": threads}
+    return Request("bench", args, progress=progress)
+
+
+class BuildOptions(TypedDict, total=False):
+    """Options of a build, as `mk build` takes them."""
+
+    arch: str
+    preset: str  # "tiny", "nano" (default), "micro"
+    seed: int
+    set: Iterable[str]  # "key=value": another dimension or gain than the preset's
+    expert_align: Literal["auto", "64", "4096"]
+    threads: int  # 0: the daemon's setting
+    dry_run: bool  # tell the sizes, write nothing
+    force: bool  # replace a file that exists
+
+
+def build_request(out: StrPath, progress: OnProgress | None, options: BuildOptions) -> Request:
+    _check_known("build", options, BuildOptions.__annotations__)
+    args: dict[str, Any] = dict(options)
+    args["out"] = file_argument(out)
+    if "set" in options:
+        args["set"] = list(options["set"])
+    return Request("build", args, progress=progress)

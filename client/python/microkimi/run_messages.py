@@ -1,0 +1,136 @@
+"""What a run tells, on the way and at its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. `text` is whole characters: that of an incomplete one comes with the
+    token that completes it."""
+
+    index: int  # 0 for the first generated token
+    id: int
+    text: str
+    channel: str  # "answer", "reasoning", "hidden"; "": plain completion
+    logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPick:
+    layer: int
+    experts: list[int]  # best first
+    weights: list[float]  # after renormalisation
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What the routers picked for the token at `position`."""
+
+    position: int
+    layers: list[RouterPick]
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A file of raw little-endian f32, row after row."""
+
+    file: str
+    rows: int
+    row_floats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    unk: int  # tokens of the prompt that stand for text that the vocabulary cannot spell
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    queue_ms: float  # from arrival to the first step, without loading
+    load_ms: float  # waiting for the model
+    prefill_ms: float  # first step to the first logits
+    ttft_ms: float  # from arrival to the first token
+    decode_ms: float  # from the first token to the last
+    total_ms: float
+    tok_per_s: float
+    token_p50_ms: float | None = None
+    token_p95_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What was in force; enough to repeat the run."""
+
+    raw: bool
+    thinking: bool
+    dialect: str
+    max_new: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int
+    precision: str  # the one in use; never "auto"
+    chunked_prefill: bool
+    stop: list[str]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whether the answer is the whole model's."""
+
+    precision: str
+    degraded: bool
+    shadow_tokens: int  # tokens that a stand-in served
+    failed_experts: int  # experts that could not be read
+    fingerprint: str  # of the model file
+    model_path: str
+    build_id: str  # of the daemon
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The end of a run. An answer with `trust.degraded` is not the whole model's."""
+
+    finish_reason: str  # "stop", "length", "cancelled"
+    text: str  # the whole answer or completion
+    reasoning: str  # text of the think channel
+    rest: str  # end of `text` that came with no token
+    prompt_ids: list[int]
+    ids: list[int]  # generated; without the stop id
+    usage: Usage
+    timing: Timing
+    options: RunOptions
+    trust: Trust
+    warnings: list[str]
+    # Filled in by the client, when asked for.
+    routes: list[Routes] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)  # of `ids`
+    logits: Dump | None = None
+    hidden: Dump | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the names of `mk run --json`."""
+        told = dataclasses.asdict(self)
+        del told["rest"]
+        if self.options.raw:
+            del told["reasoning"]
+        for key in ("routes", "logprobs", "logits", "hidden"):
+            if not told[key]:
+                del told[key]
+        for key in ("token_p50_ms", "token_p95_ms"):
+            if told["timing"][key] is None:
+                del told["timing"][key]
+        return told
+
+    def to_json(self) -> str:
+        """One line, as `mk run --json` prints it."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
