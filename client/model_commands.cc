@@ -33,7 +33,8 @@ std::string LoadText(const protocol::LoadDone& done) {
   const std::string what = done.was_loaded ? "was loaded already: " : "loaded: ";
   return what + done.model.path + " (" + done.model.architecture + ", " +
          BytesText(done.model.file_bytes) + ", " + done.precision + ", " +
-         std::to_string(done.load_ms) + " ms)\n";
+         std::to_string(done.load_ms) + " ms" +
+         (done.spine_cached ? ", from the spine cache" : "") + ")\n";
 }
 
 std::string VerifyText(const protocol::VerifyDone& done) {

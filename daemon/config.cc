@@ -67,13 +67,7 @@ class Reader {
     } else if (key == "threads") {
       config.threads = Integer(key, node, 0, 1024);
     } else if (key == "memory") {
-      if (node.is_integer()) {
-        const auto bytes = node.as_integer()->get();
-        if (bytes < 0) return Bad(key, node, "a size such as \"8GiB\"");
-        config.memory = static_cast<uint64_t>(bytes);
-      } else {
-        config.memory = Parsed(key, node, ParseBytes);
-      }
+      config.memory = Size(key, node);
     } else if (key == "max_batch") {
       config.max_batch = Integer(key, node, 1, 64);
     } else if (key == "max_queue") {
@@ -82,6 +76,12 @@ class Reader {
       config.keep_alive = Parsed(key, node, ParseDuration);
     } else if (key == "precision") {
       config.precision = Parsed(key, node, CheckPrecision);
+    } else if (key == "spine_cache") {
+      config.spine_cache = Bool(key, node);
+    } else if (key == "spine_cache_limit") {
+      config.spine_cache_limit = Size(key, node);
+    } else if (key == "spine_cache_smallest") {
+      config.spine_cache_smallest = Size(key, node);
     } else if (key == "log_level") {
       config.log_level = String(key, node);
       if (auto level = CheckLogLevel(config.log_level); !level) Bad(key, node, level.error().hint);
@@ -112,6 +112,20 @@ class Reader {
     }
     Bad(key, node, "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
     return static_cast<int>(low);
+  }
+
+  bool Bool(const std::string& key, const toml::node& node) {
+    if (const auto* value = node.as_boolean()) return value->get();
+    Bad(key, node, "true or false");
+    return false;
+  }
+
+  uint64_t Size(const std::string& key, const toml::node& node) {
+    const auto* bytes = node.as_integer();
+    if (bytes == nullptr) return Parsed(key, node, ParseBytes);
+    if (bytes->get() >= 0) return static_cast<uint64_t>(bytes->get());
+    Bad(key, node, "a size such as \"8GiB\"");
+    return 0;
   }
 
   template <typename Parse>

@@ -7,6 +7,9 @@
 //   max_queue = 64                 # requests that may wait before new ones are told "busy"
 //   keep_alive = "10m"             # unload an idle model after this; "0": at once, "-1": never
 //   precision = "q8"               # exact, bf16 or q8: of runs that do not say
+//   spine_cache = true             # keep prepared weights on disk: models load faster
+//   spine_cache_limit = "20GiB"    # bytes of them; "auto": 20 GB or a tenth of the disk at most
+//   spine_cache_smallest = "64MiB" # weights of fewer bytes are prepared anew by every load
 //   log_level = "info"             # trace, debug, info, warn, error, off
 //   [aliases]
 //   story = "/data/models/story-k3.bin"
@@ -38,6 +41,9 @@ struct Config {
   int max_queue = 64;
   std::chrono::milliseconds keep_alive{std::chrono::minutes(10)};  // negative: for ever
   Precision precision = Precision::kQ8;  // of requests that leave it to the daemon
+  bool spine_cache = true;
+  uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
+  uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
   std::string log_level = "info";
 };
 

@@ -39,6 +39,10 @@ fs::path UserModels() {
   return Base("XDG_DATA_HOME", ".local/share") / "microkimi" / "models";
 }
 
+fs::path CacheDirectory() {
+  return Base("XDG_CACHE_HOME", ".cache") / "microkimi";
+}
+
 fs::path BundledModels() {
   std::error_code error;
   const fs::path executable = fs::read_symlink("/proc/self/exe", error);

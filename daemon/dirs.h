@@ -12,6 +12,7 @@ namespace mk::daemon {
 std::filesystem::path StateDirectory();  // $XDG_STATE_HOME/microkimi: logs and all that is saved
 std::filesystem::path ConfigFile();      // $XDG_CONFIG_HOME/microkimi/config.toml
 std::filesystem::path UserModels();      // $XDG_DATA_HOME/microkimi/models
+std::filesystem::path CacheDirectory();  // $XDG_CACHE_HOME/microkimi: what can be made again
 // The models that came with the program: ../share/microkimi/models beside an installed binary,
 // ../models beside one in a build tree.
 std::filesystem::path BundledModels();

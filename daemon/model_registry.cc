@@ -154,6 +154,7 @@ LoadOptions ModelRegistry::OptionsOf(uint64_t id, Precision precision,
   LoadOptions options;
   options.precision = precision;
   options.threads = threads_;
+  options.spine_cache = spine_cache_;
   options.progress = [post = post_, id, precision, give_up = std::move(give_up),
                       reported = 0.0](double fraction) mutable {
     if (fraction - reported >= 0.01) {
@@ -241,12 +242,14 @@ void ModelRegistry::TakeGain(Entry& entry, Precision precision, LoadFinished::Ga
   entry.last_used = Clock::now();
   if (!gain.model) {
     counters_.Add(Counter::kPrecisionsPrepared);
-    spdlog::info("prepared {} for {} ({} MiB more)", entry.ref.path, name, mebibytes);
+    spdlog::info("prepared {} for {} ({} MiB more{})", entry.ref.path, name, mebibytes,
+                 entry.loaded->model->spine_cached(precision) ? ", from the spine cache" : "");
     return;
   }
   entry.loaded = std::move(gain.model);
   counters_.Add(Counter::kModelsLoaded);
-  spdlog::info("loaded {} for {} ({} MiB resident)", entry.ref.path, name, mebibytes);
+  spdlog::info("loaded {} for {} ({} MiB resident{})", entry.ref.path, name, mebibytes,
+               entry.loaded->model->spine_cached(precision) ? ", from the spine cache" : "");
   for (const auto& warning : entry.loaded->warnings) spdlog::warn("{}", warning);
 }
 

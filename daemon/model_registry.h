@@ -107,6 +107,8 @@ class ModelRegistry {
 
   void SetKeepAlive(std::chrono::milliseconds keep_alive) { keep_alive_ = keep_alive; }
   void SetThreads(int threads) { threads_ = threads; }
+  // Of loads from now on.
+  void SetSpineCache(SpineCacheOptions options) { spine_cache_ = std::move(options); }
 
   // The model, with `request` among its users if it holds the precision, else among those that wait
   // for it. Errors: those of opening the file; kOutOfMemory when too many loads wait.
@@ -157,6 +159,7 @@ class ModelRegistry {
   const std::function<void(LoadEvent)> post_;
   std::chrono::milliseconds keep_alive_{std::chrono::minutes(10)};
   int threads_ = 1;
+  SpineCacheOptions spine_cache_;
   uint64_t next_id_ = 1;
   size_t tasks_ = 0;  // posted to the loader and not reported yet
   std::map<uint64_t, std::unique_ptr<Entry>> entries_;

@@ -137,6 +137,7 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
   done.model = StatusOf(entry, now);
   done.was_loaded = request.was_loaded;
   done.precision = PrecisionName(request.precision);
+  done.spine_cached = entry.loaded->model->spine_cached(request.precision);
   done.load_ms = static_cast<uint64_t>(std::llround(request.load_ms));
   done.warnings = entry.loaded->warnings;
   if (!entry.loaded->tokenizer) done.warnings.push_back(entry.loaded->tokenizer_error.ToString());

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 #include <utility>
 
+#include "daemon/dirs.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/server_parts.h"
@@ -26,6 +28,16 @@ int ThreadsOf(const Config& config) {
   if (config.threads > 0) return config.threads;
   const unsigned cores = std::thread::hardware_concurrency();
   return cores > 0 ? static_cast<int>(cores) : 1;
+}
+
+SpineCacheOptions SpineCacheOf(const Config& config) {
+  SpineCacheOptions options;
+  if (!config.spine_cache) return options;
+  options.directory = (CacheDirectory() / "spines").string();
+  options.limit = config.spine_cache_limit;
+  options.smallest = config.spine_cache_smallest;
+  options.log = [](std::string_view line) { spdlog::info("spine cache: {}", line); };
+  return options;
 }
 
 }  // namespace
@@ -64,6 +76,7 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
       });
   parts->registry->SetKeepAlive(config.keep_alive);
   parts->registry->SetThreads(parts->threads);
+  parts->registry->SetSpineCache(SpineCacheOf(config));
   parts->scheduler = std::make_unique<Scheduler>(
       *parts->executor, parts->counters, parts->ledger,
       [&events](SchedulerEvent event) { events.Push(std::move(event)); }, parts->limits);
@@ -106,6 +119,7 @@ void Server::ReloadConfig() {
   SetLogLevel(core_.config.log_level);
   parts_->scheduler->SetMaxBatch(static_cast<size_t>(core_.config.max_batch));
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
+  parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
   spdlog::info("read {}", parts_->setup.options.config_file);
 }

@@ -350,6 +350,8 @@ struct LoadDone {
   bool was_loaded = false;  // in this precision
   std::vector<std::string> warnings;
   std::string precision;  // the one that was asked for; never "auto"
+  // Its weights came prepared from the daemon's cache of them.
+  bool spine_cached = false;
   bool operator==(const LoadDone&) const = default;
 };
 

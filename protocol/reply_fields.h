@@ -129,7 +129,8 @@ struct Schema<LoadDone> {
   static constexpr auto fields = std::make_tuple(
       Required("model", &LoadDone::model), Required("load_ms", &LoadDone::load_ms),
       Required("was_loaded", &LoadDone::was_loaded), Required("warnings", &LoadDone::warnings),
-      Optional("precision", &LoadDone::precision));
+      Optional("precision", &LoadDone::precision),
+      Optional("spine_cached", &LoadDone::spine_cached));
 };
 
 template <>

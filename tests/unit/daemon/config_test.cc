@@ -36,6 +36,9 @@ max_batch = 4
 max_queue = 5
 keep_alive = "90s"
 precision = "bf16"
+spine_cache = false
+spine_cache_limit = "3GiB"
+spine_cache_smallest = 0
 log_level = "debug"
 [aliases]
 story = "/m/story.bin"
@@ -49,6 +52,9 @@ story = "/m/story.bin"
   EXPECT_EQ(config.max_queue, 5);
   EXPECT_EQ(config.keep_alive, std::chrono::seconds(90));
   EXPECT_EQ(config.precision, Precision::kBf16);
+  EXPECT_FALSE(config.spine_cache);
+  EXPECT_EQ(config.spine_cache_limit, uint64_t{3} << 30);
+  EXPECT_EQ(config.spine_cache_smallest, 0U);
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.aliases.at("story"), "/m/story.bin");
   EXPECT_TRUE(loaded->warnings.empty());
@@ -66,7 +72,8 @@ TEST(Config, BadValuesNameTheKey) {
   for (const char* text : {"threads = \"two\"", "threads = -1", "memory = \"8GB\"", "memory = -4",
                            "keep_alive = 10", "keep_alive = \"10 parsecs\"", "max_batch = 0",
                            "log_level = \"loud\"", "precision = \"auto\"", "precision = 8",
-                           "precision = \"\"", "aliases = 3", "[aliases]\nx = 4"}) {
+                           "precision = \"\"", "spine_cache = 1", "spine_cache_limit = \"lots\"",
+                           "spine_cache_smallest = -1", "aliases = 3", "[aliases]\nx = 4"}) {
     auto loaded = Load(text);
     ASSERT_FALSE(loaded) << text;
     EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << text;

@@ -180,7 +180,7 @@ std::vector<SampleReply> SampleReplies() {
       {PingDone{5, 6}, Op::kPing},
       {FullStatus(), Op::kStatus},
       {ModelsDone{{{"n", "/p", "alias", true, true, 1, "k3", "e", {"q8"}}}}, Op::kModels},
-      {LoadDone{SomeModel(), 7, true, {"w"}, "q8"}, Op::kLoad},
+      {LoadDone{SomeModel(), 7, true, {"w"}, "q8", true}, Op::kLoad},
       {UnloadDone{2}, Op::kUnload},
       {FullRunDone(), Op::kRun},
       {CancelDone{true}, Op::kCancel},
