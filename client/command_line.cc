@@ -39,7 +39,9 @@ bool ParseReal(const std::string& text, RealRange range, double& value) {
 }  // namespace
 
 CommandLine::CommandLine(const Command& command)
-    : name_(std::string("mk ") + command.name), app_(command.summary, name_) {
+    : name_(std::string("mk ") + command.name),
+      describe_(command.describe),
+      app_(command.summary, name_) {
   app_.footer(std::string("Examples:\n") + command.examples);
   app_.get_formatter()->column_width(34);
 }
@@ -133,6 +135,10 @@ void CommandLine::AddModel(protocol::ModelSelector& model) {
 }
 
 std::optional<int> CommandLine::Parse(int argc, char** argv) {
+  if (describe_ != nullptr) {
+    (*describe_)(app_);
+    return protocol::kExitDone;
+  }
   try {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,12 +13,16 @@
 
 namespace mk::client {
 
+// Is shown the command line of a command, all its options added.
+using Describe = std::function<void(const CLI::App&)>;
+
 // One entry of `mk --help`.
 struct Command {
   const char* name;
   const char* summary;
   const char* examples;  // lines for the end of `mk NAME --help`
   int (*run)(const Command& command, int argc, char** argv);
+  const Describe* describe = nullptr;  // set: run() shows its command line and does nothing else
 };
 
 struct RealRange {
@@ -45,14 +50,15 @@ class CommandLine {
   // --model, --vocab, --tokenizer-file.
   void AddModel(protocol::ModelSelector& model);
 
-  // Nothing: go on. Otherwise the exit code: help was printed, or an error. An option with an empty
-  // value is one.
+  // Nothing: go on. Otherwise the exit code: help was printed, or an error (an option with an empty
+  // value is one), or all that was wanted is the description.
   std::optional<int> Parse(int argc, char** argv);
 
  private:
   std::optional<int> RefuseEmptyValues();
 
   const std::string name_;
+  const Describe* const describe_;
   CLI::App app_;
   bool no_autostart_ = false;
   AccessOptions* access_ = nullptr;

@@ -18,7 +18,7 @@ constexpr std::array kCommands = {
             "  mk map -n 40 prompts.txt > answers.txt\n"
             "  mk map --temp 0.8 --seed 1 --json prompts.txt | jq -r .text\n"
             "  echo '{\"id\": 7, \"prompt\": \"One day\", \"max_new\": 9}' | mk map --jsonl\n"
-            "  find . -name '*.txt' -exec printf '%s\\0' {} + | mk map -0",
+            "  printf 'two\\nlines\\0another\\0' | mk map -0 | tr '\\0' '\\n'",
             MapCommand},
     Command{"ping", "Is the daemon there",
             "  mk ping\n"
@@ -28,8 +28,8 @@ constexpr std::array kCommands = {
             "  mk status\n"
             "  mk status --json | jq .memory",
             StatusCommand},
-    Command{"models", "The models that can be named", "  mk models\n  mk models --json",
-            ModelsCommand},
+    Command{"models", "The models that can be named",
+            "  mk models\n  mk models --json\n  mk models --names", ModelsCommand},
     Command{"load", "Load a model and keep it warm",
             "  mk load story-k3\n"
             "  mk load story-k3 --precision exact\n"
@@ -66,6 +66,11 @@ constexpr std::array kCommands = {
             StopCommand},
     Command{"restart", "End the daemon, if one runs, and start one", "  mk restart",
             RestartCommand},
+    Command{"completions", "Print a shell's script that completes commands, options and models",
+            "  mk completions bash > ~/.local/share/bash-completion/completions/mk\n"
+            "  mk completions zsh > ~/.zfunc/_mk\n"
+            "  mk completions fish > ~/.config/fish/completions/mk.fish",
+            CompletionsCommand},
     Command{"version", "Versions of mk and of the daemon that runs",
             "  mk version\n  mk version --json", VersionCommand},
 };

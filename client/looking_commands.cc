@@ -19,9 +19,13 @@ struct Looking {
   bool json = false;
 };
 
-std::optional<int> ParseLooking(const Command& command, int argc, char** argv, Looking& looking) {
+using AddOptions = std::function<void(CLI::App&)>;
+
+std::optional<int> ParseLooking(const Command& command, int argc, char** argv, Looking& looking,
+                                const AddOptions& add = {}) {
   CommandLine line(command);
   line.app().add_flag("--json", looking.json, "One JSON object instead of text");
+  if (add) add(line.app());
   line.AddAccess(looking.access, false);
   return line.Parse(argc, argv);
 }
@@ -123,11 +127,18 @@ std::string ModelsText(const protocol::ModelsDone& done) {
   return text;
 }
 
-// Asks and prints; `render` makes the text.
+std::string NamesText(const protocol::ModelsDone& done) {
+  std::string text;
+  for (const auto& model : done.models) text += model.name + "\n";
+  return text;
+}
+
+// Asks and prints; `render` makes the text, `add` adds options.
 template <typename Done, typename Args, typename Render>
-int Look(const Command& command, int argc, char** argv, Args args, const Render& render) {
+int Look(const Command& command, int argc, char** argv, Args args, const Render& render,
+         const AddOptions& add = {}) {
   Looking looking;
-  if (auto code = ParseLooking(command, argc, argv, looking)) return *code;
+  if (auto code = ParseLooking(command, argc, argv, looking, add)) return *code;
   auto session = OpenSession(looking.access);
   if (!session) return LookingError(session.error(), looking.json);
   auto done = AskFor<Done>(*session, std::move(args));
@@ -152,7 +163,14 @@ int StatusCommand(const Command& command, int argc, char** argv) {
 }
 
 int ModelsCommand(const Command& command, int argc, char** argv) {
-  return Look<protocol::ModelsDone>(command, argc, argv, protocol::ModelsArgs{}, ModelsText);
+  bool names = false;
+  const auto render = [&](const protocol::ModelsDone& done) {
+    return names ? NamesText(done) : ModelsText(done);
+  };
+  return Look<protocol::ModelsDone>(
+      command, argc, argv, protocol::ModelsArgs{}, render, [&](CLI::App& app) {
+        app.add_flag("--names", names, "Only the names, one per line")->excludes("--json");
+      });
 }
 
 int VersionCommand(const Command& command, int argc, char** argv) {
