@@ -96,9 +96,12 @@ int MapCommand(const Command& command, int argc, char** argv) {
                       SeparatorOf(settings.input), MostBytesOf(settings.input));
   Output output(STDOUT_FILENO);
   MapProgress progress(IsFancyTerminal(STDERR_FILENO));
-  const SignalWatch signals;
-  MapRunner runner(settings, *jobs, reader, BytesOf(fd), *session, output, signals);
-  const MapEnd end = runner.Run(progress);
+  MapEnd end;
+  {
+    const SignalWatch signals;
+    end = MapRunner(settings, *jobs, reader, BytesOf(fd), *session, output, signals).Run(progress);
+  }
+  // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
   return EndOfMap(settings, end, progress, output);
 }
 

@@ -45,12 +45,15 @@ int RunCommand(const Command& command, int argc, char** argv) {
   auto session = OpenSession(options.access);
   if (!session) return (*run_output)->Fail(session.error());
 
-  const SignalWatch signals;
   StreamOptions stream;
   stream.timeout = milliseconds(options.args.timeout_ms);
   stream.window = options.args.window;
-  auto end = RunStream(*session, options.args, stream, output, signals,
-                       [&](const protocol::Body& body) { return (*run_output)->Take(body); });
+  auto end = [&] {
+    // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
+    const SignalWatch signals;
+    return RunStream(*session, options.args, stream, output, signals,
+                     [&](const protocol::Body& body) { return (*run_output)->Take(body); });
+  }();
   return EndOfRun(end, *run_output, output);
 }
 

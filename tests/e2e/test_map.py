@@ -240,6 +240,23 @@ def test_a_closed_pipe_cancels_everything_quietly(mk: Mk) -> None:
     mk.nothing_left()
 
 
+def test_control_c_ends_it_when_nobody_reads(mk: Mk) -> None:
+    process = mk.start("map", *EXACT, "--json", stdin=subprocess.PIPE)
+    assert process.stdin
+    # More answers than a pipe takes, and what mk holds besides.
+    process.stdin.write(b"\n" * 20_000)
+    process.stdin.close()
+    process.stdin = None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert process.returncode in (130, -signal.SIGINT)
+    mk.nothing_left()
+
+
 def test_items_run_as_they_come(mk: Mk) -> None:
     """A slow producer gets each answer before the next item is there."""
     process = mk.start("map", *EXACT, "-n", "5")
