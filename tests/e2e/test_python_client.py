@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -383,3 +384,25 @@ def test_another_version_is_named(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(microkimi.UnsupportedVersionError) as caught:
             python.ping()
         assert caught.value.hint
+
+
+def test_a_program_that_just_ends_leaves_nothing(daemon: Daemon) -> None:
+    """Neither a warning, nor a wait, nor a request; with a run open and no close()."""
+    program = """
+import microkimi, sys, threading
+client = microkimi.Client(sys.argv[1])
+with microkimi.Client(sys.argv[1]) as other:
+    other.ping()
+stream = client.stream(ids=[1], model=sys.argv[2], max_new=900_000)
+next(stream)
+print(len([one for one in threading.enumerate() if one.name == "microkimi"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, str(daemon.socket), model()],
+        env=daemon.env(PYTHONPATH=str(ROOT / "client" / "python")),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    wait_idle(daemon)

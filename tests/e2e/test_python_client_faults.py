@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import threading
 import time
@@ -165,6 +166,22 @@ def test_a_daemon_that_is_stopped_says_so(daemon: Daemon) -> None:
         daemon.signal(signal.SIGTERM)
         with pytest.raises(microkimi.ShuttingDownError):
             stream.result()
+
+
+def test_no_descriptors_left_is_an_error_of_ours(daemon: Daemon) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Client(daemon.socket, autostart=False) as python:
+        lowest = os.dup(0)
+        os.close(lowest)
+        try:
+            # From none for the probe to some, where ZeroMQ would abort the process.
+            for more in (0, 1, 3, 5, 10):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, limits[1]))
+                with pytest.raises(microkimi.IoError, match="Too many open files"):
+                    python.ping()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert python.ping().pid == daemon.pid
 
 
 def test_a_fork_gets_a_connection_of_its_own(daemon: Daemon) -> None:

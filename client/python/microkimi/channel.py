@@ -39,7 +39,10 @@ ASK_AFTER = 2.0
 DAEMON_SILENCE = 20.0
 # For the last cancels, when a client is closed.
 _LINGER_MS = 200
+_RECONNECT_MS = 3_600_000
 _CLOSE_TIMEOUT = 5.0
+# Files that a connection opens, and some more.
+_DESCRIPTORS = 20
 # Replies taken before sending and acknowledging have their turn again.
 _RECEIVE_AT_ONCE = 512
 
@@ -70,11 +73,23 @@ class _Bell:
         os.close(self.fd)
 
 
+def _require_descriptors() -> None:
+    """Raises OSError when the process is about to run out of them: ZeroMQ would abort it."""
+    taken: list[int] = []
+    try:
+        for _ in range(_DESCRIPTORS):
+            taken.append(os.eventfd(0, os.EFD_CLOEXEC))
+    finally:
+        for one in taken:
+            os.close(one)
+
+
 class Channel:
     """submit(), cancel() and close() may be called from any thread; none of them waits for the
     daemon, and the first two take no lock, so that finalizers may call them."""
 
     def __init__(self, socket_path: str) -> None:
+        _require_descriptors()
         self.pid = os.getpid()
         self._path = socket_path
         self._bell = _Bell()
@@ -125,23 +140,31 @@ class Channel:
     # ------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        context = zmq.Context()
         try:
-            self._talk(context)
-        except MicrokimiError as error:
-            self._fail(error)
+            with contextlib.ExitStack() as opened:
+                context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+                opened.callback(context.term)
+                dealer = context.socket(zmq.DEALER)
+                opened.callback(dealer.close)
+                monitor = dealer.get_monitor_socket(_ENDINGS)
+                # Ends first: a socket tells its monitor of its end, and waits for it to listen.
+                opened.callback(monitor.close, 0)
+                opened.callback(dealer.disable_monitor)
+                # Nothing lingers for a daemon that is gone; only the last cancels of close() do.
+                dealer.setsockopt(zmq.LINGER, 0)
+                try:
+                    self._talk(dealer, monitor)
+                except MicrokimiError as error:
+                    self._fail(error)
         except Exception as error:
             self._fail(InternalError(f"the connection failed: {type(error).__name__}: {error}"))
-        finally:
-            context.destroy(linger=_LINGER_MS)
 
-    def _talk(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        dealer = context.socket(zmq.DEALER)
+    def _talk(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
         dealer.setsockopt(zmq.SNDHWM, 0)
         dealer.setsockopt(zmq.MAXMSGSIZE, wire.MAX_MESSAGE_BYTES)
-        # A connection that ended has lost its requests: the next one is made on purpose.
-        dealer.setsockopt(zmq.RECONNECT_IVL, -1)
-        monitor = dealer.get_monitor_socket(_ENDINGS)
+        # A connection that ended has lost its requests: the next one is made on purpose, long
+        # before ZeroMQ would. (Told never to, it may wait for ever in term().)
+        dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         dealer.connect(f"ipc://{self._path}")
         poller = zmq.Poller()
         for one in (dealer, monitor, self._bell.fd):
@@ -162,6 +185,7 @@ class Channel:
                     "the daemon closed the connection",
                     "`mk status` says whether it still runs; its log says why",
                 )
+        dealer.setsockopt(zmq.LINGER, _LINGER_MS)
         self._send(dealer)
         for call in self._calls.values():
             self._send_control(dealer, "cancel", request=call.number)

@@ -11,6 +11,7 @@ from .autostart import start_daemon
 from .channel import Channel
 from .errors import (
     BadRequestError,
+    IoError,
     ShuttingDownError,
     UnreachableError,
     error_from_body,
@@ -67,7 +68,10 @@ class Link:
             if channel is None:
                 if self._channel is not None:
                     self._channel.close()
-                channel = self._channel = self._open(starts and self._autostart)
+                try:
+                    channel = self._channel = self._open(starts and self._autostart)
+                except OSError as error:  # no descriptors left, for one
+                    raise IoError(f"cannot connect to the daemon: {error.strerror}") from error
         if self._closed:
             channel.close()
         return channel
