@@ -137,8 +137,9 @@ zpty shell zsh -f -i
 zpty -w shell "PS1= ; stty -echo columns 300; autoload -U compinit; compinit -u -D"
 zpty -w shell "eval \"\$(mk completions zsh)\"; zstyle ':completion:*' verbose no"
 zpty -w shell "setopt no_always_last_prompt; LISTMAX=1000; bindkey '^D' list-choices"
-zpty -w shell "print RE''ADY"
-zpty -r shell out '*READY*'
+# With the prompt, the line editor reads the terminal.
+zpty -w shell "PS1='PRO''MPT '"
+zpty -r shell out '*PROMPT*'
 zpty -w -n shell "$1"$'\004'$'\025'"print EN''D"$'\n'
 zpty -r shell out '*END*'
 print -r -- $out
