@@ -184,9 +184,14 @@ def leave_by_interrupt(python: Client) -> None:
     """Control-C comes while the main thread waits for the end of a run."""
     main = threading.main_thread().ident
     assert main is not None
-    threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        python.run(**ENDLESS)
+    # Earlier tests may have left a handler of their own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            python.run(**ENDLESS)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def leave_by_own_error(python: Client) -> None:
