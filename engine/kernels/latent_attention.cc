@@ -88,22 +88,9 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t first, const Attent
   }
 }
 
-// Largest of `count` scores; NaN does not win.
-HWY_INLINE float LargestScore(const float* scores, size_t count) {
-  float best = -HUGE_VALF;
-  size_t i = 0;
-  if (count >= 16) {
-    V16 lanes = Load16(scores);
-    for (i = 16; i + 16 <= count; i += 16) lanes = Max16(Load16(scores + i), lanes);
-    best = ReduceMax16(lanes);
-  }
-  for (; i < count; ++i) best = scores[i] > best ? scores[i] : best;
-  return best;
-}
-
 // Scores to weights e^{s - max}. Returns what the accumulators are to be multiplied with.
 HWY_INLINE float RunSoftmax(float* scores, size_t count, AttentionQuery& query) {
-  const float max = std::fmax(query.max, LargestScore(scores, count));
+  const float max = std::fmax(query.max, LargestOf(scores, count));
   if (max == -HUGE_VALF) {
     // e^(-inf - -inf) would be NaN; scores that are NaN stay.
     for (size_t i = 0; i < count; ++i) scores[i] = scores[i] == scores[i] ? 0.0f : scores[i];
@@ -125,13 +112,11 @@ HWY_INLINE float RunSoftmax(float* scores, size_t count, AttentionQuery& query) 
   return rescale[0];
 }
 
-// acc = acc rescale + sum_t weights[t] values[t] for Q queries that see `count` positions, over G
-// groups of 16 columns from `first` on, or over the first `width` columns of one.
+// The accumulators of Q queries times `rescale`: G groups of 16 columns from `first` on, or the
+// first `width` columns of one.
 template <bool kFull, size_t Q, size_t G>
-HWY_INLINE void ValueBlock(const AttentionTile& tile, size_t count, const AttentionQuery* queries,
-                           const Scores& weights, const float* rescale, size_t first,
-                           size_t width) {
-  V16 sum[Q][G];
+HWY_INLINE void LoadScaled(const AttentionQuery* queries, const float* rescale, size_t first,
+                           size_t width, V16 (&sum)[Q][G]) {
   for (size_t q = 0; q < Q; ++q) {
     const float* acc = queries[q].acc + first;
     for (size_t g = 0; g < G; ++g) {
@@ -139,6 +124,32 @@ HWY_INLINE void ValueBlock(const AttentionTile& tile, size_t count, const Attent
       sum[q][g] = Mul16(old, Set16(rescale[q]));
     }
   }
+}
+
+// Puts them back.
+template <bool kFull, size_t Q, size_t G>
+HWY_INLINE void StoreSums(const AttentionQuery* queries, size_t first, size_t width,
+                          const V16 (&sum)[Q][G]) {
+  for (size_t q = 0; q < Q; ++q) {
+    float* acc = queries[q].acc + first;
+    for (size_t g = 0; g < G; ++g) {
+      if (kFull) {
+        Store16(sum[q][g], acc + 16 * g);
+      } else {
+        StorePartial16(sum[q][g], acc, width);
+      }
+    }
+  }
+}
+
+// acc = acc rescale + sum_t weights[t] values[t] for Q queries that see `count` positions, over G
+// groups of 16 columns from `first` on, or over the first `width` columns of one.
+template <bool kFull, size_t Q, size_t G>
+HWY_INLINE void ValueBlock(const AttentionTile& tile, size_t count, const AttentionQuery* queries,
+                           const Scores& weights, const float* rescale, size_t first,
+                           size_t width) {
+  V16 sum[Q][G];
+  LoadScaled<kFull>(queries, rescale, first, width, sum);
   for (size_t t = 0; t < count; ++t) {
     const float* row = tile.values + t * tile.value_stride + first;
     V16 value[G];
@@ -150,16 +161,7 @@ HWY_INLINE void ValueBlock(const AttentionTile& tile, size_t count, const Attent
       for (size_t g = 0; g < G; ++g) sum[q][g] = Fma16(weight, value[g], sum[q][g]);
     }
   }
-  for (size_t q = 0; q < Q; ++q) {
-    float* acc = queries[q].acc + first;
-    for (size_t g = 0; g < G; ++g) {
-      if (kFull) {
-        Store16(sum[q][g], acc + 16 * g);
-      } else {
-        StorePartial16(sum[q][g], acc, width);
-      }
-    }
-  }
+  StoreSums<kFull>(queries, first, width, sum);
 }
 
 // Q queries that see the same number of positions.
@@ -196,13 +198,7 @@ HWY_INLINE void ByteValueBlock(const int8_t* values, size_t stride, size_t count
                                const GroupWeights* const (&weights)[Q], const float* rescale,
                                size_t first, size_t width) {
   V16 sum[Q][G];
-  for (size_t q = 0; q < Q; ++q) {
-    const float* acc = queries[q].acc + first;
-    for (size_t g = 0; g < G; ++g) {
-      const V16 old = kFull ? Load16(acc + 16 * g) : LoadPartial16(acc, width);
-      sum[q][g] = Mul16(old, Set16(rescale[q]));
-    }
-  }
+  LoadScaled<kFull>(queries, rescale, first, width, sum);
   for (size_t t = 0; t < count; ++t) {
     V16 value[G];
     for (size_t g = 0; g < G; ++g) value[g] = LoadBytes16(values + t * stride + first + 16 * g);
@@ -213,16 +209,7 @@ HWY_INLINE void ByteValueBlock(const int8_t* values, size_t stride, size_t count
       }
     }
   }
-  for (size_t q = 0; q < Q; ++q) {
-    float* acc = queries[q].acc + first;
-    for (size_t g = 0; g < G; ++g) {
-      if (kFull) {
-        Store16(sum[q][g], acc + 16 * g);
-      } else {
-        StorePartial16(sum[q][g], acc, width);
-      }
-    }
-  }
+  StoreSums<kFull>(queries, first, width, sum);
 }
 
 // Q queries that see the same number of positions; `scores` are products without the scale.

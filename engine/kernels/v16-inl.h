@@ -272,6 +272,19 @@ HWY_INLINE float ReduceMax16(const V16& v) {
   return best;
 }
 
+// Largest of `count` floats, -inf of none; NaN does not win over a number before it.
+HWY_INLINE float LargestOf(const float* x, size_t count) {
+  float best = -HUGE_VALF;
+  size_t i = 0;
+  if (count >= 16) {
+    V16 lanes = Load16(x);
+    for (i = 16; i + 16 <= count; i += 16) lanes = Max16(Load16(x + i), lanes);
+    best = ReduceMax16(lanes);
+  }
+  for (; i < count; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
 // sum_i a[i] b[i]: one chain of Fma per lane, then the tree. The dot product of vector_ops.h.
 HWY_INLINE float Dot16(const float* a, const float* b, size_t count) {
   V16 sum = Zero16();

@@ -28,15 +28,7 @@ float SumImpl(const float* x, size_t count) {
 }
 
 float MaxImpl(const float* x, size_t count) {
-  float best = -HUGE_VALF;
-  size_t i = 0;
-  if (count >= 16) {
-    V16 lanes = Load16(x);
-    for (i = 16; i + 16 <= count; i += 16) lanes = Max16(Load16(x + i), lanes);
-    best = ReduceMax16(lanes);
-  }
-  for (; i < count; ++i) best = x[i] > best ? x[i] : best;
-  return best;
+  return LargestOf(x, count);
 }
 
 void AxpyImpl(float a, const float* x, float* y, size_t count) {
