@@ -189,7 +189,9 @@ void ModelService::Acquire(ClientRequest& request, const protocol::ModelSelector
   auto entry = core_.registry.Acquire(*ref, request.precision, request.key, keep_alive);
   if (!entry) return core_.clients.Finish(request, ToModelError(entry.error()));
   request.phase = RequestPhase::kLoading;
-  const bool there = (*entry)->Holds(request.precision);
+  // As the registry found it: a small preparation may be over by now, and tells so by its own
+  // event.
+  const bool there = (*entry)->users.count(request.key) > 0;
   request.was_loaded = there && !request.load_retried;
   if (there) Ready(request, **entry);
 }
