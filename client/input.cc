@@ -42,16 +42,9 @@ Result<std::string> ReadAll(int fd, const std::string& name, size_t most) {
 
 Result<std::string> ReadFile(const std::string& path, size_t most) {
   if (path == "-") return ReadAll(STDIN_FILENO, "standard input", most);
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) {
-    const int error = errno;
-    const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
-                           : error == EACCES ? ErrorCode::kPermissionDenied
-                                             : ErrorCode::kIoError;
-    return Fail(code, "cannot read " + path + ": " + std::strerror(error),
-                "check the spelling and the permissions of the path");
-  }
-  return ReadAll(fd.get(), path, most);
+  auto fd = OpenForReading(path);
+  if (!fd) return Fail(fd.error());
+  return ReadAll(fd->get(), path, most);
 }
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -93,6 +86,17 @@ Result<std::vector<int32_t>> ParseIds(std::string_view text) {
 }
 
 }  // namespace
+
+Result<UniqueFd> OpenForReading(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd) return fd;
+  const int error = errno;
+  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
+                         : error == EACCES ? ErrorCode::kPermissionDenied
+                                           : ErrorCode::kIoError;
+  return Fail(code, "cannot read " + path + ": " + std::strerror(error),
+              "check the spelling and the permissions of the path");
+}
 
 Result<std::string> ReadText(const TextSource& source, const std::string& what) {
   if (source.has_argument && !source.file.empty()) {

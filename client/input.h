@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/unique_fd.h"
 #include "protocol/error.h"
 
 namespace mk::client {
@@ -21,6 +22,9 @@ struct TextSource {
 // (no text, or two of them), kNotFound and its like for files, kBadRequest for more than a message
 // carries.
 protocol::Result<std::string> ReadText(const TextSource& source, const std::string& what);
+
+// A file that the user named. Errors: kNotFound, kPermissionDenied, kIoError; messages name it.
+protocol::Result<UniqueFd> OpenForReading(const std::string& path);
 
 // "1,2,3", "1 2 3", or "@FILE" ("@-": standard input) with such a list in it.
 protocol::Result<std::vector<int32_t>> ReadIds(const std::string& text);

@@ -1,14 +1,13 @@
 // `mk map`
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 #include "client/commands.h"
+#include "client/input.h"
 #include "client/map_runner.h"
 #include "client/report.h"
 #include "client/unique_fd.h"
@@ -16,20 +15,12 @@
 namespace mk::client {
 namespace {
 
-using protocol::ErrorCode;
 using protocol::Fail;
 using protocol::Result;
 
 Result<UniqueFd> OpenInput(const std::string& path) {
   if (path == "-") return UniqueFd();
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd) return fd;
-  const int error = errno;
-  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
-                         : error == EACCES ? ErrorCode::kPermissionDenied
-                                           : ErrorCode::kIoError;
-  return Fail(code, "cannot read " + path + ": " + std::strerror(error),
-              "check the spelling and the permissions of the path");
+  return OpenForReading(path);
 }
 
 // Bytes that are still to be read; 0: not known.
