@@ -73,7 +73,11 @@ void JobService::HandleVerify(ClientRequest& request) {
   if (!ref) return core_.clients.Finish(request, ref.error());
   request.model_path = ref->path;
   auto work = [path = ref->path](const Report& report) -> protocol::Result<protocol::Body> {
-    auto verified = VerifyFile(path, report);
+    VerifyOptions options;
+    options.progress = [&report](uint64_t done, uint64_t total) {
+      return report(static_cast<double>(done) / static_cast<double>(total));
+    };
+    auto verified = VerifyFile(path, options);
     if (!verified) return protocol::Fail(ToModelError(verified.error()));
     return ToWire(path, *verified);
   };

@@ -1,12 +1,15 @@
 #include "engine/format/digest.h"
 
+// The library's code, compiled in: what a digest keeps on the way is then that of this build, and
+// can be saved field by field.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <new>
 #include <string_view>
+#include <type_traits>
 
 namespace mk {
 namespace {
@@ -32,25 +35,68 @@ constexpr std::array<uint32_t, 64> kRoundConstants = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+// Values as they lie in memory, one after the other.
+template <typename... T>
+std::string PutAll(const T&... values) {
+  static_assert((std::is_trivially_copyable_v<T> && ...));
+  std::string bytes;
+  (bytes.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  return bytes;
+}
+template <typename... T>
+bool TakeAll(std::string_view bytes, T&... values) {
+  if (bytes.size() != (sizeof values + ...)) return false;
+  size_t at = 0;
+  ((std::memcpy(&values, bytes.data() + at, sizeof values), at += sizeof values), ...);
+  return true;
+}
+
 }  // namespace
 
-Xxh3Digest::Xxh3Digest() : state_(XXH3_createState()) {
-  if (state_ == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(state_.get());
+struct Xxh3Digest::State {
+  XXH3_state_t xxh;
+};
+
+Xxh3Digest::Xxh3Digest() : state_(std::make_unique<State>()) {
+  XXH3_INITSTATE(&state_->xxh);
+  XXH3_128bits_reset(&state_->xxh);
 }
 
-void Xxh3Digest::Free::operator()(XXH3_state_s* state) const {
-  XXH3_freeState(state);
-}
+Xxh3Digest::~Xxh3Digest() = default;
 
 void Xxh3Digest::Update(std::span<const std::byte> bytes) {
-  XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+  XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size());
 }
 
 std::string Xxh3Digest::Hex() const {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state_->xxh));
   return ToHex(canonical.digest);
+}
+
+// What a digest without a seed changes as it goes; the rest is as after a reset.
+std::string Xxh3Digest::Save() const {
+  const XXH3_state_t& from = state_->xxh;
+  return PutAll(uint32_t{XXH_VERSION_NUMBER}, from.acc, from.buffer, from.bufferedSize,
+                from.nbStripesSoFar, from.totalLen);
+}
+
+bool Xxh3Digest::Restore(std::string_view saved) {
+  uint32_t version = 0;
+  State read;
+  XXH3_INITSTATE(&read.xxh);
+  XXH3_128bits_reset(&read.xxh);
+  XXH3_state_t& to = read.xxh;
+  if (!TakeAll(saved, version, to.acc, to.buffer, to.bufferedSize, to.nbStripesSoFar,
+               to.totalLen)) {
+    return false;
+  }
+  if (version != XXH_VERSION_NUMBER || to.bufferedSize > sizeof to.buffer ||
+      to.nbStripesSoFar >= to.nbStripesPerBlock) {
+    return false;
+  }
+  *state_ = read;
+  return true;
 }
 
 uint64_t Xxh3Of(std::span<const std::byte> bytes) {
@@ -122,6 +168,20 @@ std::string Sha256Digest::FinishHex() {
     digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   }
   return ToHex(digest);
+}
+
+std::string Sha256Digest::Save() const {
+  return PutAll(state_, pending_, uint64_t{pending_bytes_}, total_bytes_);
+}
+
+bool Sha256Digest::Restore(std::string_view saved) {
+  Sha256Digest read;
+  uint64_t pending_bytes = 0;
+  if (!TakeAll(saved, read.state_, read.pending_, pending_bytes, read.total_bytes_)) return false;
+  if (pending_bytes >= read.pending_.size()) return false;
+  read.pending_bytes_ = pending_bytes;
+  *this = read;
+  return true;
 }
 
 }  // namespace mk

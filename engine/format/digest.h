@@ -8,23 +8,30 @@
 #include <memory>
 #include <span>
 #include <string>
-
-struct XXH3_state_s;
+#include <string_view>
 
 namespace mk {
 
+// Both digests can be saved on the way and gone on with later, by another process of the same
+// build.
 class Xxh3Digest {
  public:
   Xxh3Digest();
+  ~Xxh3Digest();
+  Xxh3Digest(const Xxh3Digest&) = delete;
+  Xxh3Digest& operator=(const Xxh3Digest&) = delete;
+
   void Update(std::span<const std::byte> bytes);
   // 32 lower-case hex digits, the canonical big-endian form.
   std::string Hex() const;
 
+  std::string Save() const;
+  // Goes on where `saved` was. False, and nothing changes, for bytes that no Save() gave.
+  bool Restore(std::string_view saved);
+
  private:
-  struct Free {
-    void operator()(XXH3_state_s* state) const;
-  };
-  std::unique_ptr<XXH3_state_s, Free> state_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 // XXH3-64 of bytes that are in memory.
@@ -36,6 +43,9 @@ class Sha256Digest {
   void Update(std::span<const std::byte> bytes);
   // 64 lower-case hex digits. Ends the digest.
   std::string FinishHex();
+
+  std::string Save() const;
+  bool Restore(std::string_view saved);  // as Xxh3Digest's
 
  private:
   void Block(const uint8_t* block);

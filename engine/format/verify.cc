@@ -11,11 +11,15 @@
 #include "engine/format/digest.h"
 #include "engine/format/mkim_file.h"
 #include "engine/format/mxfp4.h"
+#include "engine/format/verify_checkpoint.h"
 
 namespace mk {
 namespace {
 
-constexpr size_t kChunkBytes = 4u << 20;  // a multiple of every element size
+using Clock = std::chrono::steady_clock;
+
+// A multiple of every element size; small, because the scan is given up between two chunks only.
+constexpr size_t kChunkBytes = 1u << 20;
 
 // Problems of one tensor, counted while its bytes stream by.
 struct Scan {
@@ -32,15 +36,24 @@ bool IsFiniteBits(uint32_t bits) {
 
 class Verifier {
  public:
-  Verifier(std::shared_ptr<const MkimFile> file, const std::function<bool(double)>& progress)
-      : file_(std::move(file)), progress_(progress), buffer_(kChunkBytes) {}
+  Verifier(std::shared_ptr<const MkimFile> file, const VerifyOptions& options)
+      : file_(std::move(file)), options_(options), buffer_(kChunkBytes), saved_(Clock::now()) {}
 
   Result<VerifyReport> Run() {
+    const auto tensors = file_->tensors();
     report_.file_bytes = file_->identity().size;
-    report_.tensors = file_->tensors().size();
+    report_.tensors = tensors.size();
     report_.warnings = file_->warnings();
     report_.digest_recorded = !file_->config().content_sha256.empty();
-    Status status = ScanFile();
+    total_bytes_ = report_.file_bytes;
+    for (const TensorEntry& entry : tensors) {
+      if (report_.digest_recorded) total_bytes_ += entry.size;
+      by_offset_.push_back(&entry);
+    }
+    std::sort(by_offset_.begin(), by_offset_.end(),
+              [](const auto* a, const auto* b) { return a->offset < b->offset; });
+    if (!options_.checkpoint.empty()) Resume();
+    Status status = scanned_ ? Status() : ScanFile();
     if (status && report_.digest_recorded) status = HashContents();
     if (status) status = file_->Unchanged();
     if (!status) return Fail(status.error());
@@ -55,25 +68,69 @@ class Verifier {
     }
   }
 
+  // Takes over what an earlier scan of this very file found.
+  void Resume() {
+    auto from = VerifyCheckpoint::Decode(options_.checkpoint);
+    if (!from || from->identity != file_->identity() || from->next > by_offset_.size()) return;
+    const auto fingerprint = file_->Fingerprint();
+    if (!fingerprint || *fingerprint != from->fingerprint) return;
+    const bool restored =
+        from->scanned ? sha256_.Restore(from->digest) : xxh3_.Restore(from->digest);
+    if (!restored) return;
+    scanned_ = from->scanned;
+    next_ = from->next;
+    report_.values_checked = from->report.values_checked;
+    report_.xxh3_128 = std::move(from->report.xxh3_128);
+    report_.problems = std::move(from->report.problems);
+    report_.problems_total = from->report.problems_total;
+    done_bytes_ = scanned_ ? report_.file_bytes : EndOfScanned();
+    for (size_t i = 0; scanned_ && i < next_; ++i) done_bytes_ += file_->tensors()[i].size;
+    report_.resumed_bytes = done_bytes_;
+  }
+
+  // Tells how to go on from here, if that was not told a short while ago.
+  void Save() {
+    if (!options_.save || Clock::now() - saved_ < options_.save_interval) return;
+    if (fingerprint_.empty()) fingerprint_ = file_->Fingerprint().value_or(std::string());
+    if (fingerprint_.empty()) return;
+    VerifyCheckpoint now;
+    now.identity = file_->identity();
+    now.fingerprint = fingerprint_;
+    now.scanned = scanned_;
+    now.next = next_;
+    now.digest = scanned_ ? sha256_.Save() : xxh3_.Save();
+    now.report = report_;
+    options_.save(now.Encode());
+    saved_ = Clock::now();
+  }
+
+  // First byte behind the tensors that the first pass has looked at.
+  uint64_t EndOfScanned() const {
+    if (next_ == 0) return file_->data_start();
+    const TensorEntry& last = *by_offset_[next_ - 1];
+    return last.offset + last.size;
+  }
+
   // The whole file in order of offset, header and padding included.
   Status ScanFile() {
-    const auto tensors = file_->tensors();
-    std::vector<uint32_t> order(tensors.size());
-    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
-    Status status = Stream(0, file_->data_start(), [](uint64_t, std::span<const std::byte>) {});
-    uint64_t position = file_->data_start();
-    for (const uint32_t index : order) {
-      const TensorEntry& entry = tensors[index];
-      if (status) status = ScanPadding(position, entry.offset);
+    Status status;
+    if (done_bytes_ == 0) {
+      status = Stream(0, file_->data_start(), [](uint64_t, std::span<const std::byte>) {});
+    }
+    while (status && next_ < by_offset_.size()) {
+      const TensorEntry& entry = *by_offset_[next_];
+      status = ScanPadding(EndOfScanned(), entry.offset);
       if (status) status = ScanTensor(entry);
       if (!status) return status;
-      position = entry.offset + entry.size;
+      ++next_;
+      Save();
     }
-    if (status) status = ScanPadding(position, report_.file_bytes);
-    if (status) report_.xxh3_128 = digest_.Hex();
-    return status;
+    if (status) status = ScanPadding(EndOfScanned(), report_.file_bytes);
+    if (!status) return status;
+    report_.xxh3_128 = xxh3_.Hex();
+    scanned_ = true;
+    next_ = 0;
+    return {};
   }
 
   // Reads [begin, end), hashes it and hands it to `look` with its offset from `begin`.
@@ -84,7 +141,7 @@ class Verifier {
       const auto chunk = std::span(buffer_).first(bytes);
       const Status read = ReadAt(file_->fd(), at, chunk, file_->path());
       if (!read) return read;
-      digest_.Update(chunk);
+      xxh3_.Update(chunk);
       look(at - begin, chunk);
       at += bytes;
       const Status going = Advance(bytes);
@@ -93,14 +150,9 @@ class Verifier {
     return {};
   }
 
-  // With a recorded digest the file is read twice: in order of offset, then in directory order.
   Status Advance(uint64_t bytes) {
     done_bytes_ += bytes;
-    if (!progress_ || done_bytes_ < next_report_) return {};
-    next_report_ = done_bytes_ + 16 * kChunkBytes;
-    const double passes = report_.digest_recorded ? 2.0 : 1.0;
-    const double total = passes * static_cast<double>(report_.file_bytes);
-    if (progress_(std::min(1.0, static_cast<double>(done_bytes_) / total))) return {};
+    if (!options_.progress || options_.progress(done_bytes_, total_bytes_)) return {};
     return Fail(ErrorCode::kCancelled, "verification of " + file_->path() + " was cancelled");
   }
 
@@ -208,21 +260,24 @@ class Verifier {
 
   // SHA-256 over the blobs in directory order.
   Status HashContents() {
-    Sha256Digest digest;
-    for (const TensorEntry& entry : file_->tensors()) {
+    const auto tensors = file_->tensors();
+    while (next_ < tensors.size()) {
+      const TensorEntry& entry = tensors[next_];
       for (uint64_t at = 0; at < entry.size;) {
         const uint64_t bytes = std::min<uint64_t>(kChunkBytes, entry.size - at);
         const auto chunk = std::span(buffer_).first(bytes);
         Status status = file_->ReadBlobRange(entry, at, chunk);
         if (status) status = Advance(bytes);
         if (!status) return status;
-        digest.Update(chunk);
+        sha256_.Update(chunk);
         at += bytes;
       }
+      ++next_;
+      Save();
     }
-    report_.content_sha256 = digest.FinishHex();
+    report_.content_sha256 = sha256_.FinishHex();
     const std::string& recorded = file_->config().content_sha256;
-    if (!recorded.empty() && recorded != report_.content_sha256) {
+    if (recorded != report_.content_sha256) {
       AddProblem("",
                  "content_sha256 is " + report_.content_sha256 + ", the config records " + recorded,
                  1);
@@ -231,21 +286,28 @@ class Verifier {
   }
 
   std::shared_ptr<const MkimFile> file_;
-  const std::function<bool(double)>& progress_;
+  const VerifyOptions& options_;
   std::vector<std::byte> buffer_;
   VerifyReport report_;
-  Xxh3Digest digest_;
+  // The first pass, over the whole file, goes in order of offset; the second one, if there is a
+  // recorded digest, over the tensors in directory order.
+  std::vector<const TensorEntry*> by_offset_;
+  bool scanned_ = false;  // the first pass is done
+  size_t next_ = 0;       // tensor that the pass goes on with
+  Xxh3Digest xxh3_;
+  Sha256Digest sha256_;
   uint64_t done_bytes_ = 0;
-  uint64_t next_report_ = 0;
+  uint64_t total_bytes_ = 0;
+  std::string fingerprint_;  // "": not known yet
+  Clock::time_point saved_;
 };
 
 }  // namespace
 
-Result<VerifyReport> VerifyFile(const std::string& path,
-                                const std::function<bool(double)>& progress) {
+Result<VerifyReport> VerifyFile(const std::string& path, const VerifyOptions& options) {
   auto file = MkimFile::Open(path);
   if (!file) return Fail(file.error());
-  return Verifier(std::move(*file), progress).Run();
+  return Verifier(std::move(*file), options).Run();
 }
 
 }  // namespace mk

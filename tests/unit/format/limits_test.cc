@@ -294,11 +294,13 @@ TEST(VerifyLimits, ValuesThatOnlyAFullScanSees) {
 TEST(VerifyLimits, AFileThatChangesMeanwhileIsNotVerified) {
   const TempDirectory directory;
   const std::string path = directory.Write("model.bin", SmallK3().Assemble());
-  const auto report = VerifyFile(path, [&path](double) {
+  VerifyOptions options;
+  options.progress = [&path](uint64_t, uint64_t) {
     const timespec times[2] = {{1, 0}, {1, 0}};
     EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
     return true;
-  });
+  };
+  const auto report = VerifyFile(path, options);
   ASSERT_FALSE(report.has_value());
   EXPECT_NE(report.error().message.find("changed"), std::string::npos) << report.error().message;
 }

@@ -127,7 +127,9 @@ TEST(Verify, ManyProblemsAreCountedAndCapped) {
 TEST(Verify, CanBeCancelled) {
   const TempDirectory directory;
   const std::string path = directory.Write("model.bin", SmallK3().Assemble());
-  const auto report = VerifyFile(path, [](double) { return false; });
+  VerifyOptions options;
+  options.progress = [](uint64_t, uint64_t) { return false; };
+  const auto report = VerifyFile(path, options);
   ASSERT_FALSE(report.has_value());
   EXPECT_EQ(report.error().code, ErrorCode::kCancelled);
 }
