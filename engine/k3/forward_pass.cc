@@ -1,39 +1,22 @@
 #include "engine/k3/forward_pass.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "engine/kernels/matmul.h"
-#include "engine/kernels/vector_ops.h"
+#include "engine/arch/logits.h"
 
 namespace mk::k3 {
 namespace {
-
-// Rows of logits made at a time when they cannot go straight to the caller; bounds the scratch.
-constexpr size_t kLogitRows = 64;
 
 Status NonFinite(size_t layer) {
   return Fail(ErrorCode::kNumeric, "non-finite hidden state, layer " + std::to_string(layer),
               "the weights of the model or the state of the sequence are damaged");
 }
 
-size_t RowsWanted(const ForwardItem& item) {
-  switch (item.wanted) {
-    case LogitsWanted::kNone:
-      return 0;
-    case LogitsWanted::kLast:
-      return 1;
-    case LogitsWanted::kAll:
-      break;
-  }
-  return item.tokens.size();
-}
-
 }  // namespace
 
 ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, const float* embedding,
-                         ExpertStore& experts, const Batch& batch)
+                         const ExpertShape& expert_shape, ExpertStore& experts, const Batch& batch)
     : shape_(shape),
       weights_(weights),
       embedding_(embedding),
@@ -43,7 +26,7 @@ ForwardPass::ForwardPass(const K3Shape& shape, const K3Weights& weights, const f
       kda_(shape, batch),
       mla_(shape, batch),
       dense_(shape, batch),
-      moe_(shape, batch),
+      moe_(shape, expert_shape, batch),
       normed_(Activations::NewWide(batch, shape.hidden)) {}
 
 void ForwardPass::Embed(std::span<const ForwardItem> items) {
@@ -115,42 +98,11 @@ Status ForwardPass::RunLayers(std::span<const ForwardItem> items) {
 }
 
 Status ForwardPass::WriteLogits(std::span<ForwardItem> items) {
-  const size_t vocab = shape_.vocab;
-  // Rows wanted and where their logits belong.
-  const std::span<size_t> rows = batch_.scratch.Allocate<size_t>(batch_.rows);
-  const std::span<float*> targets = batch_.scratch.Allocate<float*>(batch_.rows);
-  size_t count = 0;
-  bool one_span = true;  // the logits of all rows follow each other in memory
-  for (size_t i = 0; i < items.size(); ++i) {
-    const size_t wanted = RowsWanted(items[i]);
-    const size_t end = batch_.items[i].first_row + batch_.items[i].tokens;
-    for (size_t r = 0; r < wanted; ++r) {
-      rows[count] = end - wanted + r;
-      targets[count] = items[i].logits.data() + r * vocab;
-      if (count > 0 && targets[count] != targets[count - 1] + vocab) one_span = false;
-      ++count;
-    }
-  }
-  if (count == 0) return {};
-  Status mixed = residual_.MixRows(batch_, rows.first(count), weights_.output_mix,
-                                   weights_.final_norm, normed_);
+  const WantedRows wanted(batch_.scratch, batch_.rows, items, shape_.vocab);
+  Status mixed =
+      residual_.MixRows(batch_, wanted.rows, weights_.output_mix, weights_.final_norm, normed_);
   if (!mixed) return mixed;
-  const size_t step = one_span ? count : std::min(count, kLogitRows);
-  float* const buffer = one_span ? targets[0] : batch_.scratch.Allocate<float>(step * vocab).data();
-  for (size_t first = 0; first < count; first += step) {
-    const size_t n = std::min(step, count - first);
-    const MatMulJob head = normed_.From(first).Times(weights_.head, buffer, vocab, n);
-    if (Status done = ParallelMatMul(batch_.pool, {&head, 1}); !done) return done;
-    for (size_t r = 0; r < n; ++r) {
-      const std::span<const float> row(buffer + r * vocab, vocab);
-      if (!std::isfinite(Sum(row))) {
-        return Fail(ErrorCode::kNumeric, "non-finite logits",
-                    "the head of the model is damaged; check the file");
-      }
-      if (!one_span) std::copy(row.begin(), row.end(), targets[first + r]);
-    }
-  }
-  return {};
+  return mk::WriteLogits(batch_, weights_.head, normed_, wanted);
 }
 
 }  // namespace mk::k3

@@ -5,8 +5,9 @@
 #include <span>
 
 #include "engine/base/result.h"
+#include "engine/experts/expert_arena.h"
+#include "engine/experts/expert_store.h"
 #include "engine/k3/batch.h"
-#include "engine/k3/expert_store.h"
 #include "engine/k3/feed_forward.h"
 #include "engine/k3/kda_layer.h"
 #include "engine/k3/mla_layer.h"
@@ -22,7 +23,7 @@ class ForwardPass {
   // `embedding`: [V][d]. Takes its scratch from the batch's arena, which throws std::bad_alloc when
   // memory runs out.
   ForwardPass(const K3Shape& shape, const K3Weights& weights, const float* embedding,
-              ExpertStore& experts, const Batch& batch);
+              const ExpertShape& expert_shape, ExpertStore& experts, const Batch& batch);
 
   // Embeds the items' tokens and runs every layer. kNumeric with the layer, errors of the store.
   Status RunLayers(std::span<const ForwardItem> items);

@@ -9,9 +9,8 @@ namespace mk::k3 {
 
 K3Sequence::K3Sequence(const void* owner, std::shared_ptr<const K3Shape> shape,
                        const SequenceOptions& options)
-    : owner_(owner),
+    : ModelSequence(owner, options),
       shape_(std::move(shape)),
-      options_(options),
       kv_row_(options.expanded_kv ? shape_->expanded_row() : shape_->latent_row()) {}
 
 Result<std::unique_ptr<K3Sequence>> K3Sequence::Create(const void* owner,
@@ -45,10 +44,10 @@ Result<K3Sequence::Page> K3Sequence::NewPage() const {
 
 Status K3Sequence::Reserve(size_t tokens) {
   if (shape_->mla_layers == 0) return {};
-  const size_t pages = (length_ + tokens + kPageTokens - 1) / kPageTokens;
+  const size_t pages = (length() + tokens + kPageTokens - 1) / kPageTokens;
   try {
     // A page that is shared and not full gets a copy of its own before it is written.
-    const size_t open = length_ / kPageTokens;
+    const size_t open = length() / kPageTokens;
     if (open < pages_.size() && pages_[open].use_count() > 1) {
       Result<Page> copy = NewPage();
       if (!copy) return Fail(copy.error());
@@ -73,18 +72,18 @@ Status K3Sequence::Reserve(size_t tokens) {
 }
 
 Result<std::unique_ptr<Sequence>> K3Sequence::Clone() const {
-  if (broken_) {
+  if (broken()) {
     return Fail(ErrorCode::kInvalidArgument,
                 "the sequence was left unusable by an earlier error and cannot be cloned",
                 "start a new sequence");
   }
   try {
-    Result<std::unique_ptr<K3Sequence>> copy = Create(owner_, shape_, options_);
+    Result<std::unique_ptr<K3Sequence>> copy = Create(owner(), shape_, options());
     if (!copy) return Fail(copy.error());
     K3Sequence& to = **copy;
-    to.length_ = length_;
+    to.set_length(length());
     if (kda_.size() > 0) std::memcpy(to.kda_.data(), kda_.data(), kda_.size());
-    const size_t used = std::min(pages_.size(), (length_ + kPageTokens - 1) / kPageTokens);
+    const size_t used = std::min(pages_.size(), (length() + kPageTokens - 1) / kPageTokens);
     to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<std::ptrdiff_t>(used));
     return std::unique_ptr<Sequence>(std::move(*copy));
   } catch (const std::bad_alloc&) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/arch/model_sequence.h"
 #include "engine/base/result.h"
 #include "engine/k3/shape.h"
 #include "engine/kernels/latent_bytes.h"
@@ -23,27 +24,16 @@ namespace mk::k3 {
 // Positions of a page.
 inline constexpr size_t kPageTokens = 64;
 
-class K3Sequence final : public Sequence {
+class K3Sequence final : public ModelSequence {
  public:
   // `owner` tells the sequences of one model from those of another. kOutOfMemory.
   static Result<std::unique_ptr<K3Sequence>> Create(const void* owner,
                                                     std::shared_ptr<const K3Shape> shape,
                                                     const SequenceOptions& options);
 
-  size_t length() const override { return length_; }
   size_t state_bytes() const override;
   Result<std::unique_ptr<Sequence>> Clone() const override;
-
-  const void* owner() const { return owner_; }
-  const SequenceOptions& options() const { return options_; }
-  // Left half-way by a failed forward; nothing can be done with it any more.
-  bool broken() const { return broken_; }
-  void MarkBroken() { broken_ = true; }
-
-  // Makes room for the next `tokens` positions; changes nothing that can be observed.
-  Status Reserve(size_t tokens);
-  // Counts the tokens of a finished forward.
-  void Advance(size_t tokens) { length_ += tokens; }
+  Status Reserve(size_t tokens) override;
 
   // ---- KDA: `layer` counts KDA layers ----
   // [taps-1][P], row 0 the oldest; stream 0, 1, 2 = q, k, v.
@@ -55,7 +45,7 @@ class K3Sequence final : public Sequence {
   // Floats of a row: r_kv + rho, or expanded M (n + rho) keys, then M v values.
   size_t kv_row() const { return kv_row_; }
   // Rows are kept as bytes: tiles of latent_bytes.h, one per page and layer.
-  bool byte_kv() const { return options_.precision == Precision::kQ8 && !options_.expanded_kv; }
+  bool byte_kv() const { return options().precision == Precision::kQ8 && !options().expanded_kv; }
   LatentShape byte_shape() const { return {shape_->kv_rank, shape_->rope}; }
   std::byte* KvTile(size_t layer, size_t position) {
     return pages_[position / kPageTokens]->data() + layer * byte_shape().tile_bytes();
@@ -75,12 +65,8 @@ class K3Sequence final : public Sequence {
   size_t page_bytes() const;
   Result<Page> NewPage() const;
 
-  const void* owner_;
   std::shared_ptr<const K3Shape> shape_;
-  SequenceOptions options_;
   size_t kv_row_;
-  size_t length_ = 0;
-  bool broken_ = false;
   PageBuffer kda_;  // [KDA layers][conv q, k, v, matrices]
   std::vector<Page> pages_;
 };

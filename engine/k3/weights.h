@@ -16,7 +16,7 @@
 
 #include "engine/k3/shape.h"
 #include "engine/kernels/matmul.h"
-#include "engine/parallel/page_buffer.h"
+#include "engine/spine/spine_builder.h"
 
 namespace mk::k3 {
 
@@ -72,19 +72,11 @@ struct LayerWeights {
 };
 
 // The spine in the form of one precision.
-struct K3Weights {
-  PageBuffer memory;
+struct K3Weights final : SpineWeights {
   PackedMatrix head;  // [V, d], wide
   Vector final_norm;  // [d]
   Vector output_mix;  // [d]
   std::vector<LayerWeights> layers;
-};
-
-// What is the same in every precision.
-struct K3Tables {
-  PageBuffer memory;
-  const float* embedding = nullptr;  // [V][d], row-major
-  Vector codebook;                   // [256 * 16], empty without VQ1 experts
 };
 
 }  // namespace mk::k3

@@ -2,11 +2,10 @@
 // for whatever forms a precision keeps them in.
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
-#include "engine/k3/expert_arena.h"
 #include "engine/k3/k3_model.h"
+#include "engine/k3/weights.h"
 
 namespace mk::k3 {
 namespace {
@@ -75,7 +74,6 @@ class Count {
     Add(shared_down);
     Add(bias);
     Add(routed_norm);
-    multiply_adds_ += 3 * uint64_t{shape_.top_k} * shape_.expert_inner * shape_.routed_width;
   }
 
   void AddLayer(size_t l, const LayerWeights& w) {
@@ -110,35 +108,20 @@ uint64_t PairWork(const K3Shape& shape) {
 
 }  // namespace
 
-Result<TokenWork> K3Model::Work(Precision precision) const {
-  const K3Weights* weights = Weights(precision);
-  if (weights == nullptr) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        "this model is not loaded in the precision " + std::string(PrecisionName(precision)),
-        "prepare the precision first");
-  }
+TokenWork K3Model::CountWork(const SpineWeights& spine) const {
+  const auto& weights = static_cast<const K3Weights&>(spine);
   const K3Shape& shape = *shape_;
-  TokenWork work;
   Count head(shape);
-  head.Add(weights->head);
+  head.Add(weights.head);
   Count rest(shape);
-  rest.Add(weights->final_norm);
-  rest.Add(weights->output_mix);
-  for (size_t l = 0; l < shape.layers; ++l) {
-    rest.AddLayer(l, weights->layers[l]);
-    if (shape.feed_forward[l] == FeedForwardKind::kDense) continue;
-    Result<ExpertArena> arena = PlanExpertArena(*file_, shape, l);
-    if (!arena) return Fail(arena.error());
-    work.all_expert_bytes += arena->bytes;
-    // The experts of a layer may be stored in different forms: their mean.
-    work.expert_bytes += arena->bytes / shape.experts * shape.top_k;
-  }
+  rest.Add(weights.final_norm);
+  rest.Add(weights.output_mix);
+  for (size_t l = 0; l < shape.layers; ++l) rest.AddLayer(l, weights.layers[l]);
+  TokenWork work;
   work.spine_bytes = rest.bytes() + head.bytes() + shape.hidden * sizeof(float);
   work.multiply_adds = rest.multiply_adds();
   work.head_multiply_adds = head.multiply_adds();
-  work.state_bytes = info_.state_bytes;
-  work.context_bytes = info_.bytes_per_token;
+  work.context_bytes = info().bytes_per_token;
   work.context_multiply_adds = shape.mla_layers * shape.mla_heads * PairWork(shape);
   return work;
 }

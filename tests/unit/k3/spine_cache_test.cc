@@ -16,7 +16,7 @@
 #include "engine/format/digest.h"
 #include "engine/format/spine_cache.h"
 #include "engine/k3/spine.h"
-#include "engine/k3/spine_load.h"
+#include "engine/spine/spine_load.h"
 #include "tests/unit/base/temp_directory.h"
 #include "tests/unit/k3/run_model.h"
 #include "tests/unit/k3/scratch_model.h"
@@ -70,7 +70,7 @@ class SpineLoads : public ::testing::TestWithParam<Precision> {
     return files;
   }
 
-  // The spine as LoadSpine brings it into memory.
+  // The spine as FillSpine brings it into memory.
   struct Memory {
     std::vector<std::byte> bytes;
     bool cached = false;
@@ -79,14 +79,20 @@ class SpineLoads : public ::testing::TestWithParam<Precision> {
   Memory ReadSpineOf(const std::string& path, const SpineCacheOptions& cache) const {
     const auto file = MkimFile::Open(path);
     const k3::K3Shape shape((*file)->config());
-    const auto count = k3::LayOutSpine(**file, shape, GetParam(), nullptr);
+    SpineBuilder count(**file, nullptr);
+    k3::LayOutSpine(count, shape, GetParam());
+    auto memory = PageBuffer::Allocate(count.Finish()->bytes);
+    SpineBuilder builder(**file, memory->data());
+    k3::LayOutSpine(builder, shape, GetParam());
+    const auto plan = builder.Finish();
     const auto pool = ThreadPool::Create(2);
-    k3::LoadProgress progress({}, 1, path);
-    const auto spine = k3::LoadSpine(**file, shape, GetParam(), count->bytes,
-                                     *(*file)->Fingerprint(), cache, **pool, progress);
+    LoadProgress progress({}, 1, path);
+    const std::string fingerprint = *(*file)->Fingerprint();
+    const SpineSource source{**file, fingerprint, GetParam(), k3::kSpineVersion};
+    const auto spine =
+        FillSpine(source, *plan, {memory->data(), memory->size()}, cache, **pool, progress);
     EXPECT_TRUE(spine) << spine.error().ToString();
-    const PageBuffer& memory = spine->weights->memory;
-    return {{memory.data(), memory.data() + memory.size()}, spine->cached, spine->keep};
+    return {{memory->data(), memory->data() + memory->size()}, spine->cached, spine->keep};
   }
 
   TempDirectory directory_;
@@ -224,8 +230,9 @@ TEST_P(SpineLoads, BytesBelongToAVersion) {
   const auto file = MkimFile::Open(kModel);
   const k3::K3Shape shape((*file)->config());
   std::vector<std::byte> spine = ReadSpineOf(kModel, {}).bytes;
-  const auto layout = k3::LayOutSpine(**file, shape, GetParam(), spine.data());
-  for (const k3::LayerWeights& layer : layout->weights.layers) {
+  SpineBuilder builder(**file, spine.data());
+  const auto weights = k3::LayOutSpine(builder, shape, GetParam());
+  for (const k3::LayerWeights& layer : weights->layers) {
     // Exponentials are the library's: their last bit is not ours to tell.
     auto* const rates = const_cast<float*>(layer.kda.decay_rate.data());
     std::fill_n(rates, layer.kda.decay_rate.size(), 0.0f);

@@ -14,7 +14,7 @@
 #include "engine/base/result.h"
 #include "engine/kernels/expert_matmul.h"
 
-namespace mk::k3 {
+namespace mk {
 
 struct ExpertWeights {
   ExpertMatrix gate;  // w1 [i, m]
@@ -45,4 +45,4 @@ class ExpertStore {
   ExpertStore() = default;
 };
 
-}  // namespace mk::k3
+}  // namespace mk

@@ -9,22 +9,23 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/experts/expert_arena.h"
+#include "engine/experts/expert_store.h"
 #include "engine/format/mkim_file.h"
-#include "engine/k3/expert_store.h"
-#include "engine/k3/load_progress.h"
-#include "engine/k3/shape.h"
+#include "engine/model/load_progress.h"
 #include "engine/parallel/page_buffer.h"
 #include "engine/parallel/thread_pool.h"
 
-namespace mk::k3 {
+namespace mk {
 
 class ResidentExperts final : public ExpertStore {
  public:
   // Bytes that Load will hold. kUnsupported or kCorrupt when an expert cannot be served.
-  static Result<uint64_t> Measure(const MkimFile& file, const K3Shape& shape);
+  static Result<uint64_t> Measure(const MkimFile& file, const ExpertShape& shape);
 
   // Reads every expert. `codebook` is that of the file (VQ1), and must outlive the store.
-  static Result<std::unique_ptr<ResidentExperts>> Load(const MkimFile& file, const K3Shape& shape,
+  static Result<std::unique_ptr<ResidentExperts>> Load(const MkimFile& file,
+                                                       const ExpertShape& shape,
                                                        const float* codebook, ThreadPool& pool,
                                                        LoadProgress& progress);
 
@@ -36,7 +37,7 @@ class ResidentExperts final : public ExpertStore {
  private:
   struct Layer {
     PageBuffer arena;
-    std::vector<ExpertWeights> experts;  // [E], empty for a dense layer
+    std::vector<ExpertWeights> experts;  // [E], empty for a layer without experts
   };
 
   ResidentExperts() = default;
@@ -44,4 +45,4 @@ class ResidentExperts final : public ExpertStore {
   std::vector<Layer> layers_;
 };
 
-}  // namespace mk::k3
+}  // namespace mk

@@ -1,12 +1,12 @@
-#include "engine/k3/resident_experts.h"
+#include "engine/experts/resident_experts.h"
 
 #include <array>
 #include <utility>
 
 #include "engine/base/file.h"
-#include "engine/k3/expert_arena.h"
+#include "engine/experts/expert_arena.h"
 
-namespace mk::k3 {
+namespace mk {
 namespace {
 
 ExpertMatrix& Part(std::vector<ExpertWeights>& experts, size_t index) {
@@ -70,10 +70,10 @@ Status ReadLayers(const MkimFile& file, const std::vector<LayerRead>& layers, co
 
 }  // namespace
 
-Result<uint64_t> ResidentExperts::Measure(const MkimFile& file, const K3Shape& shape) {
+Result<uint64_t> ResidentExperts::Measure(const MkimFile& file, const ExpertShape& shape) {
   uint64_t bytes = 0;
-  for (size_t l = 0; l < shape.layers; ++l) {
-    if (shape.feed_forward[l] == FeedForwardKind::kDense) continue;
+  for (size_t l = 0; l < shape.in_layer.size(); ++l) {
+    if (!shape.in_layer[l]) continue;
     Result<ExpertArena> plan = PlanExpertArena(file, shape, l);
     if (!plan) return Fail(plan.error());
     bytes += plan->bytes + shape.experts * sizeof(ExpertWeights);
@@ -82,15 +82,15 @@ Result<uint64_t> ResidentExperts::Measure(const MkimFile& file, const K3Shape& s
 }
 
 Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& file,
-                                                               const K3Shape& shape,
+                                                               const ExpertShape& shape,
                                                                const float* codebook,
                                                                ThreadPool& pool,
                                                                LoadProgress& progress) {
   std::unique_ptr<ResidentExperts> store(new ResidentExperts());
-  store->layers_.resize(shape.layers);
+  store->layers_.resize(shape.in_layer.size());
   std::vector<LayerRead> reads;
-  for (size_t l = 0; l < shape.layers; ++l) {
-    if (shape.feed_forward[l] == FeedForwardKind::kDense) continue;
+  for (size_t l = 0; l < shape.in_layer.size(); ++l) {
+    if (!shape.in_layer[l]) continue;
     Result<ExpertArena> plan = PlanExpertArena(file, shape, l);
     if (!plan) return Fail(plan.error());
     Result<PageBuffer> arena = PageBuffer::Allocate(plan->bytes);
@@ -121,4 +121,4 @@ uint64_t ResidentExperts::resident_bytes() const {
   return bytes;
 }
 
-}  // namespace mk::k3
+}  // namespace mk

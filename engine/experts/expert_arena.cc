@@ -1,4 +1,4 @@
-#include "engine/k3/expert_arena.h"
+#include "engine/experts/expert_arena.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "engine/format/mxfp4.h"
 #include "engine/kernels/nibble_panels.h"
 
-namespace mk::k3 {
+namespace mk {
 namespace {
 
 constexpr size_t kAlignment = 64;
@@ -23,11 +23,11 @@ Error ExpertError(ErrorCode code, const MkimFile& file, const TensorEntry& entry
                                           : "the file is damaged; export or build it again"};
 }
 
-Status CheckExpert(const MkimFile& file, const K3Shape& shape, const TensorEntry& entry,
+Status CheckExpert(const MkimFile& file, const ExpertShape& shape, const TensorEntry& entry,
                    ExpertPart part) {
   const bool down = part == ExpertPart::kDown;
-  const size_t rows = down ? shape.routed_width : shape.expert_inner;
-  const size_t cols = down ? shape.expert_inner : shape.routed_width;
+  const size_t rows = down ? shape.width : shape.inner;
+  const size_t cols = down ? shape.inner : shape.width;
   if (entry.n_dims != 2 || entry.shape[0] != rows || entry.shape[1] != cols) {
     return Fail(ExpertError(ErrorCode::kCorrupt, file, entry,
                             "has dims " + DimsText(entry.dims()) + ", [" + std::to_string(rows) +
@@ -80,7 +80,7 @@ void Append(const TensorEntry& entry, size_t index, ExpertArena& arena) {
 
 }  // namespace
 
-Result<ExpertArena> PlanExpertArena(const MkimFile& file, const K3Shape& shape, size_t layer) {
+Result<ExpertArena> PlanExpertArena(const MkimFile& file, const ExpertShape& shape, size_t layer) {
   std::vector<std::pair<const TensorEntry*, size_t>> entries;  // and their index in [E][3]
   entries.reserve(shape.experts * kParts.size());
   for (size_t e = 0; e < shape.experts; ++e) {
@@ -144,4 +144,4 @@ Result<ExpertMatrix> PrepareExpert(const MkimFile& file, const TensorEntry& entr
   return matrix;
 }
 
-}  // namespace mk::k3
+}  // namespace mk

@@ -13,7 +13,7 @@
 
 #include "engine/base/result.h"
 
-namespace mk::k3 {
+namespace mk {
 
 class LoadProgress {
  public:
@@ -49,4 +49,4 @@ class LoadProgress {
   std::string path_;
 };
 
-}  // namespace mk::k3
+}  // namespace mk

@@ -1,11 +1,10 @@
 #include <cmath>
-#include <new>
 #include <vector>
 
 #include "engine/base/file.h"
-#include "engine/k3/spine.h"
+#include "engine/spine/spine_piece.h"
 
-namespace mk::k3 {
+namespace mk {
 namespace {
 
 // Buffers of one worker, grown to the largest piece that it met.
@@ -20,49 +19,50 @@ std::span<float> Room(std::vector<float>& buffer, size_t count) {
   return {buffer.data(), count};
 }
 
-// Packs U_h [nope][rank] as it is and transposed.
-void PackKeyRows(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
-  const size_t rank = shape.kv_rank;
-  const size_t nope = shape.nope;
-  PackRows(piece.packing, staging.values, 0, nope, rank, piece.destination);
-  const std::span<float> transposed = Room(staging.other, piece.count);
-  for (size_t row = 0; row < nope; ++row) {
-    for (size_t col = 0; col < rank; ++col) {
-      transposed[col * nope + row] = staging.values[row * rank + col];
-    }
+// [rows][cols] to [cols][rows].
+void Transpose(std::span<const float> values, size_t cols, float* out) {
+  const size_t rows = values.size() / cols;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t col = 0; col < cols; ++col) out[col * rows + row] = values[row * cols + col];
   }
-  PackRows(piece.packing, transposed, 0, rank, nope, piece.second);
+}
+
+void PackTransposed(const SpinePiece& piece, Staging& staging) {
+  const size_t rows = piece.count / piece.cols;
+  const std::span<const float> values(staging.values.data(), piece.count);
+  PackRows(piece.packing, values, 0, rows, piece.cols, piece.destination);
+  const std::span<float> transposed = Room(staging.other, piece.count);
+  Transpose(values, piece.cols, transposed.data());
+  PackRows(piece.packing, transposed, 0, piece.cols, rows, piece.second);
 }
 
 // Brings values that were read to where the layers want them.
-void Place(const K3Shape& shape, const SpinePiece& piece, Staging& staging) {
-  const std::vector<float>& values = staging.values;
+void Place(const SpinePiece& piece, Staging& staging) {
+  const std::span<const float> values(staging.values.data(), piece.count);
   auto* const out = reinterpret_cast<float*>(piece.destination.data());
+  const size_t outputs = piece.destination.size() / sizeof(float);
   switch (piece.kind) {
     case SpinePiece::Kind::kCopy:
+    case SpinePiece::Kind::kCopyInts:
       break;  // read in place
     case SpinePiece::Kind::kPack:
       PackRows(piece.packing, values, piece.destination_row, piece.count / piece.cols, piece.cols,
                piece.destination);
       break;
+    case SpinePiece::Kind::kPackTransposed:
+      PackTransposed(piece, staging);
+      break;
     case SpinePiece::Kind::kProduct:
       for (size_t i = 0; i < piece.count; ++i) out[i] = values[i] * staging.other[i];
       break;
-    case SpinePiece::Kind::kHeadRate:
-      for (size_t i = 0; i < shape.kda_width; ++i) out[i] = std::exp(values[i / shape.kda_dim]);
+    case SpinePiece::Kind::kExpSpread:
+      for (size_t i = 0; i < outputs; ++i) out[i] = std::exp(values[i / (outputs / piece.count)]);
       break;
-    case SpinePiece::Kind::kChannelRate:
-      for (size_t i = 0; i < shape.kda_width; ++i) out[i] = std::exp(values[i % shape.kda_dim]);
+    case SpinePiece::Kind::kExpTile:
+      for (size_t i = 0; i < outputs; ++i) out[i] = std::exp(values[i % piece.count]);
       break;
-    case SpinePiece::Kind::kConv:
-      for (size_t i = 0; i < piece.count; ++i) {
-        const size_t channel = i / shape.conv_taps;
-        const size_t tap = i % shape.conv_taps;
-        out[tap * shape.kda_width + channel] = values[i];
-      }
-      break;
-    case SpinePiece::Kind::kKeyRows:
-      PackKeyRows(shape, piece, staging);
+    case SpinePiece::Kind::kTranspose:
+      Transpose(values, piece.cols, out);
       break;
   }
 }
@@ -75,8 +75,10 @@ void ReadPieceAhead(const MkimFile& file, const SpinePiece& piece) {
   ReadAhead(file.fd(), piece.tensor->offset + piece.first * element, piece.count * element);
 }
 
-Status ReadPiece(const MkimFile& file, const K3Shape& shape, const SpinePiece& piece,
-                 Staging& staging) {
+Status ReadPiece(const MkimFile& file, const SpinePiece& piece, Staging& staging) {
+  if (piece.kind == SpinePiece::Kind::kCopyInts) {
+    return file.ReadBlobRange(*piece.tensor, piece.first * sizeof(int32_t), piece.destination);
+  }
   if (piece.kind == SpinePiece::Kind::kCopy) {
     auto* const out = reinterpret_cast<float*>(piece.destination.data());
     return file.ReadF32Range(*piece.tensor, piece.first, {out, piece.count});
@@ -87,21 +89,21 @@ Status ReadPiece(const MkimFile& file, const K3Shape& shape, const SpinePiece& p
     const std::span<float> factor = Room(staging.other, piece.count);
     if (Status read = file.ReadF32(*piece.factor, factor); !read) return read;
   }
-  Place(shape, piece, staging);
+  Place(piece, staging);
   return {};
 }
 
 }  // namespace
 
-Status ReadSpine(const MkimFile& file, const K3Shape& shape, const std::vector<SpinePiece>& pieces,
-                 ThreadPool& pool, LoadProgress& progress) {
+Status ReadPieces(const MkimFile& file, std::span<const SpinePiece> pieces, ThreadPool& pool,
+                  LoadProgress& progress) {
   std::vector<Staging> staging(pool.size());
   return pool.ParallelFor(pieces.size(), [&](size_t i, size_t worker) -> Status {
     if (i + kPiecesAhead < pieces.size()) ReadPieceAhead(file, pieces[i + kPiecesAhead]);
     const SpinePiece& piece = pieces[i];
-    if (Status read = ReadPiece(file, shape, piece, staging[worker]); !read) return read;
+    if (Status read = ReadPiece(file, piece, staging[worker]); !read) return read;
     return progress.Add(piece.count * sizeof(float), worker);
   });
 }
 
-}  // namespace mk::k3
+}  // namespace mk

@@ -12,11 +12,18 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/experts/expert_store.h"
 #include "engine/format/mkim_file.h"
-#include "engine/k3/expert_store.h"
-#include "engine/k3/shape.h"
 
-namespace mk::k3 {
+namespace mk {
+
+// The routed experts of a model.
+struct ExpertShape {
+  size_t experts = 0;          // E, of a layer
+  size_t width = 0;            // m: inputs and outputs of an expert
+  size_t inner = 0;            // i
+  std::vector<bool> in_layer;  // [layers]: whether a layer has experts
+};
 
 // One matrix of an expert.
 struct ExpertBlob {
@@ -40,7 +47,7 @@ struct ExpertArena {
 
 // Plans the arena of a MoE layer. kCorrupt when a matrix is missing or has a wrong shape,
 // kUnsupported when its type is none that kernels read.
-Result<ExpertArena> PlanExpertArena(const MkimFile& file, const K3Shape& shape, size_t layer);
+Result<ExpertArena> PlanExpertArena(const MkimFile& file, const ExpertShape& shape, size_t layer);
 
 // Prepares a matrix whose blob was read to `raw`, writing at `destination`, where the plan reserved
 // room. kCorrupt for a value that no weight can have: scale byte 255 (MXFP4) or a scale that is
@@ -49,4 +56,4 @@ Result<ExpertMatrix> PrepareExpert(const MkimFile& file, const TensorEntry& entr
                                    const std::byte* raw, std::byte* destination,
                                    const float* codebook);
 
-}  // namespace mk::k3
+}  // namespace mk

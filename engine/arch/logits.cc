@@ -1,0 +1,61 @@
+#include "engine/arch/logits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/arch/forward_checks.h"
+#include "engine/kernels/matmul.h"
+#include "engine/kernels/vector_ops.h"
+
+namespace mk {
+namespace {
+
+// Rows of logits made at a time when they cannot go straight to the caller; bounds the scratch.
+constexpr size_t kLogitRows = 64;
+
+}  // namespace
+
+WantedRows::WantedRows(ScratchArena& scratch, size_t batch_rows, std::span<ForwardItem> items,
+                       size_t vocab)
+    : rows(scratch.Allocate<size_t>(batch_rows)), targets(scratch.Allocate<float*>(batch_rows)) {
+  size_t count = 0;
+  size_t end = 0;
+  for (const ForwardItem& item : items) {
+    end += item.tokens.size();
+    const size_t wanted = LogitRows(item);
+    for (size_t r = 0; r < wanted; ++r) {
+      rows[count] = end - wanted + r;
+      targets[count] = item.logits.data() + r * vocab;
+      if (count > 0 && targets[count] != targets[count - 1] + vocab) one_span = false;
+      ++count;
+    }
+  }
+  rows = rows.first(count);
+  targets = targets.first(count);
+}
+
+Status WriteLogits(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
+                   const WantedRows& wanted) {
+  const size_t count = wanted.rows.size();
+  if (count == 0) return {};
+  const size_t vocab = head.rows;
+  const size_t step = wanted.one_span ? count : std::min(count, kLogitRows);
+  float* const buffer =
+      wanted.one_span ? wanted.targets[0] : batch.scratch.Allocate<float>(step * vocab).data();
+  for (size_t first = 0; first < count; first += step) {
+    const size_t n = std::min(step, count - first);
+    const MatMulJob job = x.From(first).Times(head, buffer, vocab, n);
+    if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
+    for (size_t r = 0; r < n; ++r) {
+      const std::span<const float> row(buffer + r * vocab, vocab);
+      if (!std::isfinite(Sum(row))) {
+        return Fail(ErrorCode::kNumeric, "non-finite logits",
+                    "the head of the model is damaged; check the file");
+      }
+      if (!wanted.one_span) std::copy(row.begin(), row.end(), wanted.targets[first + r]);
+    }
+  }
+  return {};
+}
+
+}  // namespace mk

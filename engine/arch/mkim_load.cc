@@ -1,0 +1,197 @@
+// Loading: measure, refuse what does not fit, allocate, read.
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "engine/arch/mkim_model.h"
+#include "engine/experts/resident_experts.h"
+#include "engine/format/vq1.h"
+#include "engine/parallel/thread_pool.h"
+
+namespace mk {
+namespace {
+
+std::string MebibytesText(uint64_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
+}
+
+Result<std::unique_ptr<ThreadPool>> LoadingPool(const LoadOptions& options) {
+  return ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
+}
+
+}  // namespace
+
+// A spine that was read.
+struct MkimModel::Planned {
+  std::unique_ptr<SpineWeights> weights;
+  SpineOutcome outcome;
+};
+
+MkimModel::MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts,
+                     uint32_t spine_version)
+    : file_(std::move(file)), expert_shape_(std::move(experts)), spine_version_(spine_version) {}
+
+Error MkimModel::NoMemory() const {
+  return {ErrorCode::kOutOfMemory, file_->path() + ": no memory to load the model",
+          "end other programs or unload another model"};
+}
+
+Status MkimModel::CheckLimit(uint64_t bytes, uint64_t limit) const {
+  if (limit == 0 || bytes <= limit) return {};
+  return Fail(ErrorCode::kOutOfMemory,
+              file_->path() + ": needs " + MebibytesText(bytes) + " of memory, the limit is " +
+                  MebibytesText(limit),
+              "raise the memory limit or unload another model");
+}
+
+Status MkimModel::DescribeFile() {
+  const MkimConfig& config = file_->config();
+  Result<std::string> fingerprint = file_->Fingerprint();
+  if (!fingerprint) return Fail(fingerprint.error());
+  info_.architecture = std::string(ArchitectureName(config.arch));
+  info_.path = file_->path();
+  info_.fingerprint = std::move(*fingerprint);
+  info_.layers = config.n_layers;
+  const auto& in_layer = expert_shape_.in_layer;
+  const bool moe = std::find(in_layer.begin(), in_layer.end(), true) != in_layer.end();
+  info_.experts = moe ? config.n_experts : 0;
+  info_.top_k = moe ? config.top_k : 0;
+  info_.parameters = file_->CountParameters();
+  info_.file_bytes = file_->identity().size;
+  info_.bos = config.specials.bos;
+  info_.end_of_msg = config.specials.end_of_msg;
+  Describe(info_);
+  return {};
+}
+
+Result<uint64_t> MkimModel::MeasureTables() {
+  SpineBuilder builder(*file_, nullptr);
+  LayOutTables(builder);
+  builder.SetPrefix("");
+  if (file_->FindTensor("vq_codebook") != nullptr) {
+    builder.Table("vq_codebook", 1, kVq1CodebookSize);
+  }
+  Result<SpinePlan> plan = builder.Finish();
+  if (!plan) return Fail(plan.error());
+  return plan->bytes;
+}
+
+Status MkimModel::ReadTables(size_t bytes, ThreadPool& pool, LoadProgress& progress) {
+  Result<PageBuffer> memory = PageBuffer::Allocate(bytes);
+  if (!memory) return Fail(memory.error());
+  tables_ = std::move(*memory);
+  SpineBuilder builder(*file_, tables_.data());
+  LayOutTables(builder);
+  builder.SetPrefix("");
+  if (file_->FindTensor("vq_codebook") != nullptr) {
+    codebook_ = builder.Table("vq_codebook", 1, kVq1CodebookSize);
+  }
+  Result<SpinePlan> plan = builder.Finish();
+  if (!plan) return Fail(plan.error());
+  return ReadPieces(*file_, plan->pieces, pool, progress);
+}
+
+Result<SpinePlan> MkimModel::MeasureSpine(Precision precision) const {
+  SpineBuilder builder(*file_, nullptr);
+  LayOutSpine(builder, precision);
+  return builder.Finish();
+}
+
+Status MkimModel::ReadSpine(Precision precision, size_t bytes, const LoadOptions& options,
+                            ThreadPool& pool, LoadProgress& progress, Planned& out) const {
+  Result<PageBuffer> memory = PageBuffer::Allocate(bytes);
+  if (!memory) return Fail(memory.error());
+  SpineBuilder builder(*file_, memory->data());
+  out.weights = LayOutSpine(builder, precision);
+  Result<SpinePlan> plan = builder.Finish();
+  if (!plan) return Fail(plan.error());
+  out.weights->memory = std::move(*memory);
+  const SpineSource source{*file_, info_.fingerprint, precision, spine_version_};
+  Result<SpineOutcome> outcome =
+      FillSpine(source, *plan, {out.weights->memory.data(), out.weights->memory.size()},
+                options.spine_cache, pool, progress);
+  if (!outcome) return Fail(outcome.error());
+  out.outcome = std::move(*outcome);
+  return {};
+}
+
+Status MkimModel::LoadParts(const LoadOptions& options) {
+  if (Status described = DescribeFile(); !described) return described;
+  Result<uint64_t> table_bytes = MeasureTables();
+  if (!table_bytes) return Fail(table_bytes.error());
+  Result<SpinePlan> spine_plan = MeasureSpine(options.precision);
+  if (!spine_plan) return Fail(spine_plan.error());
+  Result<uint64_t> expert_bytes = ResidentExperts::Measure(*file_, expert_shape_);
+  if (!expert_bytes) return Fail(expert_bytes.error());
+  const uint64_t total = *table_bytes + spine_plan->bytes + *expert_bytes;
+  if (Status fits = CheckLimit(total, options.memory_limit); !fits) return fits;
+
+  Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
+  if (!pool) return Fail(pool.error());
+  LoadProgress progress(options.progress, file_->identity().size, file_->path());
+  if (Status read = ReadTables(*table_bytes, **pool, progress); !read) return read;
+  Planned spine;
+  Status read = ReadSpine(options.precision, spine_plan->bytes, options, **pool, progress, spine);
+  if (!read) return read;
+  Result<std::unique_ptr<ResidentExperts>> experts =
+      ResidentExperts::Load(*file_, expert_shape_, codebook_.data(), **pool, progress);
+  if (!experts) return Fail(experts.error());
+  if (Status same = file_->Unchanged(); !same) return same;
+  if (Status done = progress.Finish(); !done) return done;
+  resident_bytes_ = *table_bytes + (*experts)->resident_bytes();
+  experts_ = std::move(*experts);
+  TakeSpine(options.precision, std::move(spine), options);
+  return {};
+}
+
+Result<std::shared_ptr<const Model>> MkimModel::Load(std::shared_ptr<MkimModel> model,
+                                                     const LoadOptions& options) {
+  try {
+    if (Status loaded = model->LoadParts(options); !loaded) return Fail(loaded.error());
+    return model;
+  } catch (const std::bad_alloc&) {
+    return Fail(model->NoMemory());
+  }
+}
+
+void MkimModel::TakeSpine(Precision precision, Planned spine, const LoadOptions& options) const {
+  const auto slot = static_cast<size_t>(precision);
+  const PageBuffer& memory = spine.weights->memory;
+  std::unique_ptr<SpineWriter> writer;
+  if (spine.outcome.keep) {
+    writer = std::make_unique<SpineWriter>(options.spine_cache, std::move(*spine.outcome.keep),
+                                           std::span(memory.data(), memory.size()));
+  }
+  // Nothing fails from here on.
+  spine_writers_[slot] = std::move(writer);
+  spine_cached_[slot].store(spine.outcome.cached, std::memory_order_relaxed);
+  resident_bytes_ += memory.size();
+  owned_weights_[slot] = std::move(spine.weights);
+  weights_[slot].store(owned_weights_[slot].get(), std::memory_order_release);
+}
+
+Status MkimModel::Prepare(Precision precision, const LoadOptions& options) const {
+  const std::lock_guard lock(prepare_mutex_);
+  if (prepared(precision)) return {};
+  try {
+    Result<SpinePlan> plan = MeasureSpine(precision);
+    if (!plan) return Fail(plan.error());
+    if (Status fits = CheckLimit(plan->bytes, options.memory_limit); !fits) return fits;
+    Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
+    if (!pool) return Fail(pool.error());
+    LoadProgress progress(options.progress, plan->read_bytes, file_->path());
+    Planned spine;
+    Status read = ReadSpine(precision, plan->bytes, options, **pool, progress, spine);
+    if (!read) return read;
+    if (Status same = file_->Unchanged(); !same) return same;
+    if (Status done = progress.Finish(); !done) return done;
+    TakeSpine(precision, std::move(spine), options);
+  } catch (const std::bad_alloc&) {
+    return Fail(NoMemory());
+  }
+  return {};
+}
+
+}  // namespace mk

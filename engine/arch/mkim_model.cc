@@ -1,0 +1,103 @@
+#include "engine/arch/mkim_model.h"
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "engine/arch/forward_checks.h"
+#include "engine/model/executor.h"
+#include "engine/parallel/flush_denormals.h"
+
+namespace mk {
+
+Status MkimModel::CheckPrepared(Precision precision) const {
+  if (prepared(precision)) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "this model is not loaded in the precision " + std::string(PrecisionName(precision)),
+              "prepare the precision first");
+}
+
+Result<std::unique_ptr<Sequence>> MkimModel::NewSequence(const SequenceOptions& options) const {
+  if (Status ready = CheckPrepared(options.precision); !ready) return Fail(ready.error());
+  if (options.max_tokens == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a sequence of at most 0 tokens cannot hold anything",
+                "raise the context limit");
+  }
+  try {
+    Result<std::unique_ptr<ModelSequence>> sequence = MakeSequence(options);
+    if (!sequence) return Fail(sequence.error());
+    return std::unique_ptr<Sequence>(std::move(*sequence));
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory for a new sequence", "end other sequences");
+  }
+}
+
+Result<TokenWork> MkimModel::Work(Precision precision) const {
+  if (Status ready = CheckPrepared(precision); !ready) return Fail(ready.error());
+  TokenWork work = CountWork(*Weights(precision));
+  for (size_t l = 0; l < expert_shape_.in_layer.size(); ++l) {
+    if (!expert_shape_.in_layer[l]) continue;
+    Result<ExpertArena> arena = PlanExpertArena(*file_, expert_shape_, l);
+    if (!arena) return Fail(arena.error());
+    work.all_expert_bytes += arena->bytes;
+    // The experts of a layer may be stored in different forms: their mean.
+    work.expert_bytes += arena->bytes / expert_shape_.experts * info_.top_k;
+    work.multiply_adds += 3 * uint64_t{info_.top_k} * expert_shape_.inner * expert_shape_.width;
+  }
+  work.state_bytes = info_.state_bytes;
+  return work;
+}
+
+// One pass for every precision among the items.
+Status MkimModel::RunGroups(Executor& executor, std::span<ForwardItem> items,
+                            ForwardObserver* observer) const {
+  ScratchArena& scratch = executor.scratch();
+  const std::span<ForwardItem> group = scratch.Allocate<ForwardItem>(items.size());
+  const std::span<size_t> indices = scratch.Allocate<size_t>(items.size());
+  for (size_t p = 0; p < kPrecisions; ++p) {
+    const auto precision = static_cast<Precision>(p);
+    size_t count = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const auto* sequence = static_cast<const ModelSequence*>(items[i].sequence);
+      if (sequence->options().precision != precision) continue;
+      group[count] = items[i];
+      indices[count++] = i;
+    }
+    if (count == 0) continue;
+    Status done = Run({executor, precision, *Weights(precision), group.first(count),
+                       indices.first(count), observer});
+    if (!done) return done;
+    for (const ForwardItem& item : group.first(count)) {
+      static_cast<ModelSequence*>(item.sequence)->Advance(item.tokens.size());
+    }
+  }
+  return {};
+}
+
+Status MkimModel::Forward(Executor& executor, std::span<ForwardItem> items,
+                          ForwardObserver* observer) const {
+  if (items.empty()) return {};
+  if (Status good = CheckForwardItems(items, this, info_.vocab); !good) return good;
+  const FlushDenormals flush;
+  executor.scratch().Reset();
+  bool started = false;
+  Status done = [&]() -> Status {
+    try {
+      for (const ForwardItem& item : items) {
+        auto* sequence = static_cast<ModelSequence*>(item.sequence);
+        if (Status room = sequence->Reserve(item.tokens.size()); !room) return room;
+      }
+      started = true;
+      return RunGroups(executor, items, observer);
+    } catch (const std::bad_alloc&) {
+      return Fail(ErrorCode::kOutOfMemory, "no memory for the scratch of a forward pass",
+                  "use smaller batches or end other programs");
+    }
+  }();
+  if (!done && started) {
+    for (const ForwardItem& item : items) static_cast<ModelSequence*>(item.sequence)->MarkBroken();
+  }
+  return done;
+}
+
+}  // namespace mk

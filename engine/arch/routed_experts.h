@@ -1,0 +1,88 @@
+// RoutedExperts: runs the experts that the rows of a batch picked.
+//
+// Rows are grouped by expert, so that an expert is read once per forward; every (row, pick) has a
+// slot, and slots of one expert lie next to each other. What a row's experts gave is combined by
+// the layer in the order of its picks, so that grouping leaves no trace.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/arch/batch.h"
+#include "engine/base/result.h"
+#include "engine/experts/expert_arena.h"
+#include "engine/experts/expert_store.h"
+#include "engine/parallel/function_ref.h"
+
+namespace mk {
+
+class RoutedExperts {
+ public:
+  // Scratch for `batch.rows` rows that pick `top_k` experts each.
+  RoutedExperts(const ExpertShape& shape, size_t top_k, const BatchRows& batch);
+
+  // The picks of a row, best first, and their weights: [top_k], written by the router. An expert
+  // may be picked twice.
+  std::span<int32_t> picks(size_t row) const { return picks_.subspan(row * top_k_, top_k_); }
+  std::span<float> weights(size_t row) const { return weights_.subspan(row * top_k_, top_k_); }
+
+  // What an activation works on: slots [begin, end), `gate` = W1 x and `up` = W3 x, [slots][inner]
+  // each, and the weights of the slots. The result goes to `gate`.
+  struct Slots {
+    std::span<float> gate;
+    std::span<const float> up;
+    std::span<const float> weights;  // [slots]
+    size_t inner;
+  };
+  using Activation = FunctionRef<void(const Slots&)>;
+
+  // W2 activation(W1 x, W3 x) of every pick of every row. x: [rows][width], sealed. Errors of the
+  // store.
+  Status Run(ExpertStore& store, size_t layer, const BatchRows& batch, const Activations& x,
+             Activation activation) const;
+
+  // After Run: what pick j of a row gave, [width].
+  std::span<const float> output(size_t row, size_t j) const {
+    return {output_ + slots_[row * top_k_ + j] * width_, width_};
+  }
+
+  // Hands the picks of all rows to the batch's observer. `Items`: items of a BatchOf.
+  template <typename Items>
+  void Report(const Items& items, size_t layer, ForwardObserver& observer) const {
+    for (const auto& item : items) {
+      for (size_t t = 0; t < item.tokens; ++t) {
+        observer.OnRouter(item.index, item.position + t, layer, picks(item.first_row + t),
+                          weights(item.first_row + t));
+      }
+    }
+  }
+
+ private:
+  std::span<const uint32_t> GroupByExpert() const;
+  void CountSlots(size_t active) const;
+  Status Gather(const BatchRows& batch, const Activations& x) const;
+  Status Multiply(std::span<const uint32_t> active, const BatchRows& batch,
+                  Activation activation) const;
+
+  const size_t width_;
+  const size_t inner_;
+  const size_t top_k_;
+  std::span<int32_t> picks_;          // [rows][k]
+  std::span<float> weights_;          // [rows][k]
+  std::span<uint32_t> slots_;         // [rows][k]: slot of a pick
+  std::span<float> slot_weights_;     // [rows k]
+  std::span<uint32_t> count_;         // [E]: picks of an expert, zero between layers
+  std::span<uint32_t> first_;         // [E + 1]: first slot of an active expert, then the end
+  std::span<uint32_t> active_;        // [E]: experts with slots, ascending
+  std::span<ExpertWeights> experts_;  // [E]: of the active ones
+  std::span<ExpertJob> jobs_;         // [2 E]: gates and ups
+  std::span<ExpertJob> down_jobs_;    // [E]
+  Activations input_;                 // [rows k][width]: inputs by slot
+  Activations gate_;                  // [rows k][inner], then the activation
+  float* up_;                         // [rows k][inner]
+  float* output_;                     // [rows k][width]
+};
+
+}  // namespace mk
