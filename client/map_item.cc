@@ -1,11 +1,10 @@
 #include "client/map_item.h"
 
 #include <algorithm>
-#include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "client/command_line.h"
+#include "client/json_read.h"
 #include "client/report.h"
 #include "protocol/request_fields.h"
 
@@ -22,73 +21,6 @@ constexpr size_t kDepth = protocol::kLimits.depth;
 constexpr std::string_view kNotForItems[] = {"logprobs",    "want_logits", "want_hidden",
                                              "want_routes", "stats",       "window"};
 
-// Arrays and objects inside one another. Strings are skipped; what is no JSON is found later.
-size_t DepthOf(std::string_view text) {
-  size_t depth = 0;
-  size_t most = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      most = std::max(most, ++depth);
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
-  }
-  return most;
-}
-
-bool Assign(const Json& json, bool& value) {
-  if (json.is_boolean()) value = json.get<bool>();
-  return json.is_boolean();
-}
-bool Assign(const Json& json, double& value) {
-  if (json.is_number()) value = json.get<double>();
-  return json.is_number();
-}
-bool Assign(const Json& json, std::string& value) {
-  if (json.is_string()) value = json.get<std::string>();
-  return json.is_string();
-}
-template <typename T>
-requires(std::is_integral_v<T>) bool Assign(const Json& json, T& value) {
-  if (!json.is_number_unsigned()) return false;
-  const auto number = json.get<uint64_t>();
-  if (number > static_cast<uint64_t>(std::numeric_limits<T>::max())) return false;
-  value = static_cast<T>(number);
-  return true;
-}
-template <typename T>
-bool Assign(const Json& json, std::vector<T>& value) {
-  if (!json.is_array()) return false;
-  value.clear();
-  return std::all_of(json.begin(), json.end(),
-                     [&](const Json& item) { return Assign(item, value.emplace_back()); });
-}
-template <typename T>
-bool Assign(const Json& json, std::optional<T>& value) {
-  return Assign(json, value.emplace());
-}
-
-// Sets the field of this name. Nothing: there is none; else whether the value is of its type.
-template <typename S>
-std::optional<bool> AssignField(std::string_view name, const Json& json, S& target) {
-  std::optional<bool> assigned;
-  protocol::ForEachField<S>([&](const auto& field) {
-    if constexpr (requires { field.name; }) {
-      if (field.name == name) assigned = Assign(json, target.*field.member);
-    } else if (!assigned) {
-      assigned = AssignField(name, json, target.*field.member);
-    }
-  });
-  return assigned;
-}
-
 Status TakeField(const std::string& name, const Json& json, MapItem& item) {
   std::optional<bool> assigned;
   if (name == "chat") {
@@ -103,9 +35,10 @@ Status TakeField(const std::string& name, const Json& json, MapItem& item) {
     assigned = AssignField(name, json, item.args);
   }
   if (!assigned) {
-    return Fail(UsageError("unknown field \"" + name + "\"",
-                           "an item has prompt or ids, id, chat, and the fields of `options` in "
-                           "`mk run --json`"));
+    return Fail(
+        UsageError("unknown field \"" + name + "\"",
+                   "an item has prompt, ids or messages, id, chat, and the fields of `options` in "
+                   "`mk run --json`"));
   }
   if (!*assigned) return Fail(UsageError("the value of \"" + name + "\" is of the wrong type"));
   return {};
@@ -124,7 +57,7 @@ Status SettleChat(const Json& object, MapItem& item) {
     args.system.reset();
     args.thinking = true;
     args.dialect.clear();
-  } else if (of_chat && !says_how) {
+  } else if ((of_chat || args.messages) && !says_how) {
     args.raw = false;
   } else if (args.raw && says_how && !of_chat) {
     args.system.reset();
@@ -135,7 +68,7 @@ Status SettleChat(const Json& object, MapItem& item) {
 }
 
 Status ReadObject(const std::string& text, MapItem& item) {
-  if (DepthOf(text) > kDepth) {
+  if (JsonDepth(text) > kDepth) {
     return Fail(UsageError("the JSON is nested too deeply",
                            "at most " + std::to_string(kDepth) + " levels"));
   }
@@ -148,8 +81,10 @@ Status ReadObject(const std::string& text, MapItem& item) {
     if (name == "id") continue;
     if (Status taken = TakeField(name, value, item); !taken) return taken;
   }
-  if (item.args.prompt.has_value() == item.args.ids.has_value()) {
-    return Fail(UsageError("an item has one of \"prompt\" and \"ids\"",
+  const RunArgs& args = item.args;
+  if (int{args.prompt.has_value()} + int{args.ids.has_value()} + int{args.messages.has_value()} !=
+      1) {
+    return Fail(UsageError("an item has one of \"prompt\", \"ids\" and \"messages\"",
                            "for example {\"prompt\": \"Once upon a time\"}"));
   }
   item.own_model = object.contains("model");

@@ -69,6 +69,13 @@ protocol::Result<ModelRef> ResolveSelector(const Core& core,
   return ref;
 }
 
+// Chat template of the vocabulary; empty without one.
+std::string DialectOf(const LoadedModel& loaded) {
+  if (!loaded.tokenizer) return {};
+  const auto dialect = loaded.tokenizer->default_dialect();
+  return dialect ? std::string(ChatDialectName(*dialect)) : std::string();
+}
+
 protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_point now) {
   protocol::ModelStatus status;
   status.path = entry.ref.path;
@@ -86,6 +93,7 @@ protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_po
     status.architecture = info.architecture;
     status.fingerprint = info.fingerprint;
     status.memory_bytes = entry.loaded->model->resident_bytes();
+    status.chat_dialect = DialectOf(*entry.loaded);
     if (entry.idle()) {
       status.idle_ms = static_cast<uint64_t>(MillisecondsSince(entry.last_used, now));
     }

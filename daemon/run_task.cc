@@ -5,8 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "daemon/conversation.h"
 #include "daemon/errors.h"
-#include "daemon/text_service.h"
 
 namespace mk::daemon {
 namespace {
@@ -47,6 +47,17 @@ protocol::Error NoTokenizer(const LoadedModel& loaded) {
   return error;
 }
 
+Result<EncodedText> EncodeWith(const Tokenizer& tokenizer, RunTask::Plan& plan) {
+  protocol::RunArgs& args = plan.args;
+  if (!plan.chat && args.prompt) return tokenizer.EncodePrompt(*args.prompt);
+  Result<std::vector<ChatMessage>> messages =
+      args.messages ? Conversation(std::move(*args.messages))
+                    : Result<std::vector<ChatMessage>>(SingleTurn(args.system, *args.prompt));
+  if (!messages) return Fail(messages.error());
+  return plan.chat ? tokenizer.RenderChat(*messages, plan.chat_options)
+                   : RenderContinuousText(tokenizer, *messages);
+}
+
 // Token ids of the prompt, and which ids end the answer.
 protocol::Status EncodePromptOf(RunTask::Plan& plan) {
   const Tokenizer* tokenizer = plan.loaded->tokenizer.get();
@@ -61,13 +72,12 @@ protocol::Status EncodePromptOf(RunTask::Plan& plan) {
     return {};
   }
   if (tokenizer == nullptr) return protocol::Fail(NoTokenizer(*plan.loaded));
-  auto encoded = plan.chat ? tokenizer->RenderChat(SingleTurn(plan.args.system, *plan.args.prompt),
-                                                   plan.chat_options)
-                           : tokenizer->EncodePrompt(*plan.args.prompt);
+  auto encoded = EncodeWith(*tokenizer, plan);
   if (!encoded) return protocol::Fail(ToProtocol(encoded.error()));
   plan.prompt = std::move(encoded->ids);
   plan.unknown = encoded->unknown;
   plan.args.prompt.reset();
+  plan.args.messages.reset();
   return {};
 }
 
@@ -88,7 +98,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
                                          Precision precision, protocol::RunArgs args) {
   const ModelInfo& info = loaded->model->info();
   RunTask::Plan plan;
-  plan.chat = args.prompt.has_value() && !args.raw;
+  plan.chat = !args.ids && !args.raw;
   plan.seed = args.seed ? *args.seed : RandomSeed();
   if (plan.chat) {
     auto options = ChatOptionsOf(args.dialect, args.thinking);
@@ -258,8 +268,8 @@ protocol::RunDone RunTask::Done() const {
   options.raw = args.raw;
   options.thinking = args.thinking;
   if (plan_.chat) {
-    options.dialect = ChatDialectName(
-        plan_.chat_options.dialect.value_or(plan_.loaded->tokenizer->default_dialect()));
+    const auto usual = plan_.loaded->tokenizer->default_dialect();
+    options.dialect = ChatDialectName(plan_.chat_options.dialect.value_or(*usual));
   }
   options.max_new = args.max_new;
   options.temperature = args.temperature;

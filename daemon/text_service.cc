@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "daemon/conversation.h"
 #include "daemon/errors.h"
 
 namespace mk::daemon {
@@ -50,24 +51,6 @@ protocol::Result<protocol::Body> Detokenize(const Tokenizer& tokenizer,
 }
 
 }  // namespace
-
-protocol::Result<ChatOptions> ChatOptionsOf(const std::string& dialect, bool thinking) {
-  ChatOptions options;
-  options.thinking = thinking;
-  if (dialect.empty()) return options;
-  auto parsed = ParseChatDialect(dialect);
-  if (!parsed) return protocol::Fail(ToProtocol(parsed.error()));
-  options.dialect = *parsed;
-  return options;
-}
-
-std::vector<ChatMessage> SingleTurn(const std::optional<std::string>& system,
-                                    const std::string& text) {
-  std::vector<ChatMessage> messages;
-  if (system) messages.push_back({ChatRole::kSystem, *system, {}, {}});
-  messages.push_back({ChatRole::kUser, text, {}, {}});
-  return messages;
-}
 
 void TextService::HandleTokenize(ClientRequest& request) {
   auto args = std::make_shared<protocol::TokenizeArgs>(

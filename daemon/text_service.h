@@ -24,10 +24,4 @@ class TextService {
   std::shared_ptr<TokenizerCache> tokenizers_;
 };
 
-// Chat options of a request. Errors: bad_request for a dialect that does not exist.
-protocol::Result<ChatOptions> ChatOptionsOf(const std::string& dialect, bool thinking);
-// The messages of a single chat turn.
-std::vector<ChatMessage> SingleTurn(const std::optional<std::string>& system,
-                                    const std::string& text);
-
 }  // namespace mk::daemon

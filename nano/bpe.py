@@ -31,6 +31,8 @@ from nano.files import write_atomic
 
 OWN_FORMAT = "microkimi-vocab-own-1"
 REMAP_FORMAT = "microkimi-vocab-remap-1"
+# Models trained here continue plain text; none is taught a chat template.
+NO_CHAT = "none"
 
 # The Kimi pre-tokenizer.  U: capitals and caseless letters, D: small and caseless letters, both
 # without Han.  The same text serves tiktoken and the `regex` module (set operations, version 1).
@@ -268,6 +270,7 @@ def save_own(directory: Path, name: str, tokens: list[bytes]) -> Path:
     digest = write_ranks(directory / f"{name}.tiktoken", tokens)
     vocab = {
         "format": OWN_FORMAT,
+        "chat_dialect": NO_CHAT,
         "base": f"{name}.tiktoken",
         "base_sha256": digest,
         "nano_to_kimi": list(range(len(tokens))),
@@ -283,6 +286,7 @@ def save_remap(directory: Path, name: str, kept: list[int], source_vocab: int) -
     """Writes `<name>.vocab.json` for ids `kept` (ascending) of the full rank file."""
     vocab = {
         "format": REMAP_FORMAT,
+        "chat_dialect": NO_CHAT,
         "source_vocab": source_vocab,
         "nano_to_kimi": kept,
         "specials": default_specials(len(kept)),

@@ -10,16 +10,26 @@ tl::unexpected<Error> Bad(std::string message, std::string hint = {}) {
 }  // namespace
 
 Status CheckArgs(const RunArgs& args) {
-  if (args.prompt && args.ids) {
-    return Bad("run: `prompt` and `ids` are both given", "give one of them");
+  const int prompts =
+      int{args.prompt.has_value()} + int{args.ids.has_value()} + int{args.messages.has_value()};
+  if (prompts > 1) {
+    return Bad("run: more than one of `prompt`, `ids` and `messages` is given", "give one of them");
   }
-  if (!args.prompt && !args.ids) {
-    return Bad("run: there is no prompt", "give `prompt` (text) or `ids` (token ids)");
+  if (prompts == 0) {
+    return Bad("run: there is no prompt",
+               "give `prompt` (text), `ids` (token ids) or `messages` (a conversation)");
   }
   if (args.ids && args.ids->empty()) return Bad("run: `ids` is empty", "give at least one id");
-  const bool chat = args.prompt && !args.raw;
+  if (args.messages && args.messages->empty()) {
+    return Bad("run: `messages` is empty", "give at least one message");
+  }
+  const bool chat = !args.ids && !args.raw;
   if (!chat && args.system) {
     return Bad("run: `system` needs a chat turn", "leave out `raw` and `ids`, or `system`");
+  }
+  if (args.messages && args.system) {
+    return Bad("run: `system` and `messages` are both given",
+               "give a message with the role \"system\"");
   }
   if (!chat && !args.dialect.empty()) {
     return Bad("run: `dialect` needs a chat turn", "leave out `raw` and `ids`, or `dialect`");

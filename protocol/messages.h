@@ -82,17 +82,30 @@ struct UnloadArgs {
   bool operator==(const UnloadArgs&) const = default;
 };
 
+// What was said in a conversation.
+struct ConversationMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+  std::string reasoning;  // assistant only: text of the think channel
+  // Assistant only: RunDone::ids of the turn. They are read again in place of the text if that is
+  // what they spell, so that the prompt begins with the very ids of the turn before.
+  std::vector<int32_t> ids;
+  bool operator==(const ConversationMessage&) const = default;
+};
+
 struct RunArgs {
   ModelSelector model;
-  // Exactly one of the two.
+  // Exactly one of the three.
   std::optional<std::string> prompt;        // UTF-8
   std::optional<std::vector<int32_t>> ids;  // as they are, nothing is put before them
-  bool raw = false;                         // true: plain completion; false: one chat turn
-  std::optional<std::string> system;        // chat only
-  bool thinking = true;                     // chat only
-  std::string dialect;                      // chat only: "k3", "nano-sft"; "": the vocabulary's
-  uint32_t max_new = 256;                   // tokens to generate; 0: read the prompt only
-  double temperature = 0;                   // 0: greedy
+  std::optional<std::vector<ConversationMessage>> messages;  // the next turn is generated
+  // true: plain completion; messages are read as one text. false: a chat turn.
+  bool raw = false;
+  std::optional<std::string> system;  // chat only, with a prompt
+  bool thinking = true;               // chat only
+  std::string dialect;                // chat only: "k3", "nano-sft"; "": the vocabulary's
+  uint32_t max_new = 256;             // tokens to generate; 0: read the prompt only
+  double temperature = 0;             // 0: greedy
   double top_p = 1;
   uint32_t top_k = 0;  // 0: off
   double min_p = 0;    // 0: off
@@ -289,6 +302,8 @@ struct ModelStatus {
   uint64_t idle_ms = 0;                 // since its last user left
   std::vector<std::string> precisions;  // that it can run in
   std::vector<std::string> preparing;   // that are being read, or will be
+  // Chat template that its vocabulary names: "k3", "nano-sft"; "": none.
+  std::string chat_dialect;
   bool operator==(const ModelStatus&) const = default;
 };
 

@@ -39,6 +39,7 @@ std::string TypeText(const Rule& rule) {
   if constexpr (std::is_same_v<T, bool>) return "bool";
   if constexpr (std::is_same_v<T, double>) return "number";
   if constexpr (std::is_same_v<T, std::string>) return rule.binary ? "bytes" : "text";
+  if constexpr (HasSchema<T>) return "map";
   if constexpr (std::is_unsigned_v<T>) return "uint";
   return "int";
 }

@@ -78,7 +78,8 @@ struct Schema<ModelStatus> {
       Required("memory_bytes", &ModelStatus::memory_bytes), Required("users", &ModelStatus::users),
       Required("keep_alive_ms", &ModelStatus::keep_alive_ms),
       Required("idle_ms", &ModelStatus::idle_ms), Optional("precisions", &ModelStatus::precisions),
-      Optional("preparing", &ModelStatus::preparing));
+      Optional("preparing", &ModelStatus::preparing),
+      Optional("chat_dialect", &ModelStatus::chat_dialect));
 };
 
 template <>

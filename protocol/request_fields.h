@@ -10,6 +10,7 @@ namespace mk::protocol {
 inline constexpr size_t kMaxPathBytes = 4096;
 inline constexpr double kMaxTokens = 1 << 20;
 inline constexpr double kMaxTokenId = (1u << 31) - 1.0;
+inline constexpr size_t kMaxMessages = size_t{1} << 16;
 inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
@@ -72,13 +73,25 @@ struct Schema<UnloadArgs> {
 };
 
 template <>
+struct Schema<ConversationMessage> {
+  static constexpr auto fields = std::make_tuple(
+      Required("role", &ConversationMessage::role, "who speaks",
+               Rule{}.OneOf("system|user|assistant")),
+      Required("content", &ConversationMessage::content, "what is said"),
+      Optional("reasoning", &ConversationMessage::reasoning, "what was thought before"),
+      Optional("ids", &ConversationMessage::ids, "the ids that an answer was generated as",
+               kIdsRule));
+};
+
+template <>
 struct Schema<RunArgs> {
   static constexpr auto fields = std::make_tuple(
       Inline(&RunArgs::model),
-      Optional("prompt", &RunArgs::prompt, "text to continue or to answer; this or ids",
+      Optional("prompt", &RunArgs::prompt, "text to continue or to answer; this, ids or messages",
                Rule{}.NotEmpty()),
-      Optional("ids", &RunArgs::ids, "token ids to continue, taken as they are; this or prompt",
-               kIdsRule),
+      Optional("ids", &RunArgs::ids, "token ids to continue, taken as they are", kIdsRule),
+      Optional("messages", &RunArgs::messages, "a conversation, whose next turn is generated",
+               Rule{}.Items(kMaxMessages)),
       Optional("raw", &RunArgs::raw, "continue the prompt instead of answering it as a chat turn"),
       Optional("system", &RunArgs::system, "system message of the chat turn"),
       Optional("thinking", &RunArgs::thinking, "let the model think before it answers"),

@@ -43,7 +43,7 @@ class ByteTokenizer final : public Tokenizer {
   const SpecialTokens& specials() const override { return specials_; }
   std::span<const int32_t> prompt_stop_ids() const override { return prompt_stops_; }
   std::span<const int32_t> chat_stop_ids() const override { return prompt_stops_; }
-  ChatDialect default_dialect() const override { return ChatDialect::kK3; }
+  std::optional<ChatDialect> default_dialect() const override { return ChatDialect::kK3; }
 
   Result<EncodedText> EncodeText(std::string_view utf8) const override {
     const Result<CodePoints> valid = DecodeUtf8(utf8);

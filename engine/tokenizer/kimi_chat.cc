@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/tokenizer/generated_turn.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace mk {
@@ -34,6 +35,10 @@ class Renderer {
   }
 
   void End() { Special(tokenizer_.specials().end_of_msg); }
+
+  void Ids(std::span<const int32_t> ids) {
+    out_.ids.insert(out_.ids.end(), ids.begin(), ids.end());
+  }
 
   void Text(std::string_view text) {
     if (text.empty() || !status_) return;
@@ -90,11 +95,35 @@ Status CheckMessage(const ChatMessage& message) {
     return Fail(ErrorCode::kInvalidArgument, "a " + role + " message cannot have reasoning",
                 "leave \"reasoning\" out");
   }
+  if (message.role != ChatRole::kAssistant && !message.ids.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "a " + role + " message cannot have generated ids",
+                "leave \"ids\" out");
+  }
   return {};
 }
 
-void RenderAssistant(const ChatMessage& message, ChatDialect dialect, bool thinking,
-                     Renderer& out) {
+// Whether the turn begins in the think channel.
+bool OpensThink(ChatDialect dialect, bool thinking) {
+  return thinking || dialect == ChatDialect::kNanoSft;
+}
+
+void OpenTurn(ChatDialect dialect, bool thinking, Renderer& out) {
+  out.Open("message", {{"role", "assistant"}});
+  out.Open(OpensThink(dialect, thinking) ? "think" : "response");
+}
+
+void RenderAssistant(const ChatMessage& message, const Tokenizer& tokenizer,
+                     const ChatOptions& options, ChatDialect dialect, Renderer& out) {
+  const bool thinking = options.thinking;
+  if (!message.ids.empty()) {
+    const std::unique_ptr<ChannelParser> parser = tokenizer.NewChannelParser(options);
+    if (IsGeneratedAs(message, tokenizer, *parser)) {
+      OpenTurn(dialect, thinking, out);
+      out.Ids(message.ids);
+      out.Ids(parser->ClosingIds());
+      return;
+    }
+  }
   out.Open("message", {{"role", "assistant"}});
   if (dialect == ChatDialect::kNanoSft) {
     out.Open("think");
@@ -114,9 +143,10 @@ void RenderAssistant(const ChatMessage& message, ChatDialect dialect, bool think
   out.End();
 }
 
-void RenderMessage(const ChatMessage& message, ChatDialect dialect, bool thinking, Renderer& out) {
+void RenderMessage(const ChatMessage& message, const Tokenizer& tokenizer,
+                   const ChatOptions& options, ChatDialect dialect, Renderer& out) {
   if (message.role == ChatRole::kAssistant) {
-    RenderAssistant(message, dialect, thinking, out);
+    RenderAssistant(message, tokenizer, options, dialect, out);
     return;
   }
   Renderer::Attributes attributes = {{"role", ChatRoleName(message.role)}};
@@ -132,8 +162,7 @@ class KimiChannelParser final : public ChannelParser {
  public:
   KimiChannelParser(const Tokenizer& tokenizer, ChatDialect dialect, bool thinking)
       : tokenizer_(tokenizer), dialect_(dialect) {
-    const bool think = thinking || dialect == ChatDialect::kNanoSft;
-    stack_ = {"message", think ? "think" : "response"};
+    stack_ = {"message", OpensThink(dialect, thinking) ? "think" : "response"};
   }
 
   Channel Feed(int32_t id) override {
@@ -215,12 +244,17 @@ Result<EncodedText> RenderKimiChat(const Tokenizer& tokenizer,
     return Fail(ErrorCode::kInvalidArgument, "the conversation has no messages",
                 "give at least one user message");
   }
-  const ChatDialect dialect = options.dialect.value_or(tokenizer.default_dialect());
+  const std::optional<ChatDialect> dialect =
+      options.dialect ? options.dialect : tokenizer.default_dialect();
+  if (!dialect) {
+    return Fail(ErrorCode::kUnsupported, "the model has no chat template",
+                "continue plain text instead, or name a template: k3, nano-sft");
+  }
   Renderer out(tokenizer);
   for (size_t i = 0; i < messages.size(); ++i) {
     Status status = CheckMessage(messages[i]);
     if (status) {
-      RenderMessage(messages[i], dialect, options.thinking, out);
+      RenderMessage(messages[i], tokenizer, options, *dialect, out);
       status = out.status();
     }
     if (!status) {
@@ -229,17 +263,15 @@ Result<EncodedText> RenderKimiChat(const Tokenizer& tokenizer,
       return Fail(std::move(error));
     }
   }
-  if (options.generation_prompt) {
-    out.Open("message", {{"role", "assistant"}});
-    out.Open(options.thinking || dialect == ChatDialect::kNanoSft ? "think" : "response");
-  }
+  if (options.generation_prompt) OpenTurn(*dialect, options.thinking, out);
   return out.Take();
 }
 
 std::unique_ptr<ChannelParser> NewKimiChannelParser(const Tokenizer& tokenizer,
                                                     const ChatOptions& options) {
-  return std::make_unique<KimiChannelParser>(
-      tokenizer, options.dialect.value_or(tokenizer.default_dialect()), options.thinking);
+  const ChatDialect usual = tokenizer.default_dialect().value_or(ChatDialect::kK3);
+  return std::make_unique<KimiChannelParser>(tokenizer, options.dialect.value_or(usual),
+                                             options.thinking);
 }
 
 }  // namespace mk

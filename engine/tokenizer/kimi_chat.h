@@ -8,6 +8,7 @@
 //   generation prompt  open(message, role=assistant) open(think)
 // Without thinking, the think pair is left out and the prompt ends in open(response). In the
 // nano-sft dialect an assistant's turn is open(message, role) open(think) content [end_of_msg].
+// A turn whose generated ids are known is its head, these ids, and what closes them.
 // Brackets are ids; every piece of text between them is encoded on its own.
 
 #pragma once

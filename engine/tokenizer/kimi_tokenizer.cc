@@ -25,7 +25,7 @@ struct Parts {
   std::optional<RankTable> kept;
   std::vector<int32_t> kept_to_model;  // by rank in `kept`
   bool bos_before_prompt = false;
-  ChatDialect dialect = ChatDialect::kK3;
+  std::optional<ChatDialect> dialect = ChatDialect::kK3;
   std::vector<int32_t> prompt_stops;
   std::vector<int32_t> chat_stops;
   SplitLimits limits;
@@ -40,7 +40,7 @@ class KimiTokenizer final : public Tokenizer {
   const SpecialTokens& specials() const override { return p_.specials; }
   std::span<const int32_t> prompt_stop_ids() const override { return p_.prompt_stops; }
   std::span<const int32_t> chat_stop_ids() const override { return p_.chat_stops; }
-  ChatDialect default_dialect() const override { return p_.dialect; }
+  std::optional<ChatDialect> default_dialect() const override { return p_.dialect; }
 
   Result<EncodedText> EncodeText(std::string_view utf8) const override {
     EncodedText out;

@@ -53,6 +53,11 @@ struct ChatMessage {
   std::string content;    // UTF-8
   std::string reasoning;  // assistant only: text of the think channel
   std::string name;       // user and system only: optional name of the speaker
+  // Assistant only: the ids that the message was generated as, after the head of its turn and
+  // without a stop id. They stand in the prompt in place of the text when they spell exactly
+  // `content` and `reasoning` and the markup between them, so that a prompt begins with the very
+  // ids of the turn before; otherwise, as after an edit, the text is encoded.
+  std::vector<int32_t> ids = {};
 };
 
 // How finished assistant turns are written into a prompt.
@@ -117,7 +122,7 @@ class Tokenizer {
   // this vocabulary were trained with one.
   virtual Result<EncodedText> EncodePrompt(std::string_view utf8) const = 0;
   // A conversation. Errors: kInvalidArgument (not UTF-8, a field that the role does not have, no
-  // messages), kUnsupported (the vocabulary has no chat template).
+  // messages), kUnsupported (no dialect is given and the vocabulary has none).
   virtual Result<EncodedText> RenderChat(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const = 0;
 
@@ -133,7 +138,8 @@ class Tokenizer {
   virtual std::span<const int32_t> prompt_stop_ids() const = 0;  // after EncodePrompt
   virtual std::span<const int32_t> chat_stop_ids() const = 0;    // after RenderChat
 
-  virtual ChatDialect default_dialect() const = 0;
+  // Nothing: models of this vocabulary were not taught to chat.
+  virtual std::optional<ChatDialect> default_dialect() const = 0;
   // For the turn that follows RenderChat with the same options.
   virtual std::unique_ptr<ChannelParser> NewChannelParser(const ChatOptions& options) const = 0;
 
@@ -144,6 +150,13 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
 };
+
+// A conversation as one text that goes on and on, for models without a chat template: the contents
+// of user and assistant messages one after another, each encoded on its own, behind what
+// EncodePrompt puts first; `ids` of assistant messages as in RenderChat. Errors: kInvalidArgument
+// (not UTF-8, no messages, a system message, reasoning or a name).
+Result<EncodedText> RenderContinuousText(const Tokenizer& tokenizer,
+                                         std::span<const ChatMessage> messages);
 
 // Where the tokenizer of a model may come from.
 struct TokenizerSources {

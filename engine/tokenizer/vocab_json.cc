@@ -173,6 +173,10 @@ class Reader {
     std::string name;
     if (Status status = ReadString("chat_dialect", name); !status) return status;
     if (name.empty()) return {};
+    if (name == "none") {
+      vocab_.dialect.reset();
+      return {};
+    }
     Result<ChatDialect> dialect = ParseChatDialect(name);
     if (!dialect) return Bad(dialect.error().message);
     vocab_.dialect = *dialect;

@@ -6,7 +6,8 @@
 //   vocab_size    rows of the model; default: length of nano_to_kimi + 8
 //   format        "microkimi-vocab-remap-1", "microkimi-vocab-own-1", or absent (old remaps)
 //   base, base_sha256  rank file in the same folder and its digest; required for "own"
-//   chat_dialect  "k3" or "nano-sft"; default: nano-sft for remaps, k3 for own vocabularies
+//   chat_dialect  "k3", "nano-sft", or "none" for models that were not taught to chat; default:
+//                 nano-sft for remaps, k3 for own vocabularies
 
 #pragma once
 
@@ -39,7 +40,7 @@ struct VocabJson {
   size_t vocab_size = 0;
   std::string base;         // file name in the same folder; may be empty
   std::string base_sha256;  // 64 lower-case hex digits; may be empty
-  ChatDialect dialect = ChatDialect::kNanoSft;
+  std::optional<ChatDialect> dialect = ChatDialect::kNanoSft;
 };
 
 // Parses and checks; `what` names the file. Checked: types, ranges, distinct entries, specials

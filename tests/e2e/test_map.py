@@ -145,8 +145,8 @@ def test_a_failing_item_stops_no_other(mk: Mk) -> None:
 BAD_ITEMS = [
     ("not json", "not a JSON object"),
     ("[1]", "not a JSON object"),
-    ('{"id": "x"}', 'one of "prompt" and "ids"'),
-    ('{"prompt": "a", "ids": [1]}', 'one of "prompt" and "ids"'),
+    ('{"id": "x"}', 'one of "prompt", "ids" and "messages"'),
+    ('{"prompt": "a", "ids": [1]}', 'one of "prompt", "ids" and "messages"'),
     ('{"prompt": "a", "tempo": 1}', 'unknown field "tempo"'),
     ('{"prompt": "a", "window": 1}', 'unknown field "window"'),
     ('{"prompt": "a", "max_new": "9"}', 'value of "max_new"'),

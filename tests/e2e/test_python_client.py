@@ -94,6 +94,45 @@ def test_a_chat_turn_streams_its_answer_alone(
     assert "reasoning" in result.to_dict()
 
 
+def test_a_conversation_goes_on_from_the_ids_of_its_turns(python: Client) -> None:
+    options: dict = {"model": model(), "thinking": False, "max_new": 9}
+    said: list = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "<|close|>Hi"},
+    ]
+    first = python.run(messages=said, **options)
+    one_turn = python.run(said[1]["content"], system=said[0]["content"], **options)
+    assert first.prompt_ids == one_turn.prompt_ids and first.ids == one_turn.ids
+    said += [
+        {"role": "assistant", "content": first.text, "ids": first.ids},
+        {"role": "user", "content": "And you?"},
+    ]
+    known = first.prompt_ids + first.ids
+    second = python.run(messages=said, **options)
+    assert second.prompt_ids[: len(known)] == known
+    # Text that says something else is what counts.
+    said[2]["content"] = "No."
+    edited = python.run(messages=said, **options)
+    assert edited.prompt_ids[: len(first.prompt_ids)] == first.prompt_ids
+    assert edited.prompt_ids[: len(known)] != known
+
+
+def test_messages_are_one_text_for_a_model_without_a_template(python: Client) -> None:
+    said: list = [{"role": "user", "content": "One day"}]
+    options: dict = {"max_new": 9, "precision": "exact"}
+    with pytest.raises(microkimi.UnsupportedError, match="no chat template"):
+        python.run(messages=said, **options)
+    first = python.run(messages=said, chat=False, **options)
+    assert first.ids == python.run("One day", **options).ids
+    said += [
+        {"role": "assistant", "content": first.text, "ids": first.ids},
+        {"role": "user", "content": " Then"},
+    ]
+    second = python.run(messages=said, chat=False, **options)
+    then = python.tokenize(" Then", plain=True).ids
+    assert second.prompt_ids == first.prompt_ids + first.ids + then
+
+
 def test_options_reach_the_daemon(python: Client) -> None:
     result = python.run(
         ids=[1, 2, 3], model=model(), max_new=9, temperature=1.5, top_p=0.9, top_k=50, min_p=0.01,

@@ -45,6 +45,7 @@ from .messages import (
     Verified,
     VerifyProblem,
 )
+from .requests import Message
 from .run_messages import (
     Dump,
     RouterPick,
@@ -62,7 +63,7 @@ __all__ = [
     "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
     "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
     "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError", "IncompatiblePackError",
-    "InternalError", "IoError", "Loaded", "MicrokimiError", "ModelCorruptError", "ModelEntry",
+    "InternalError", "IoError", "Loaded", "Message", "MicrokimiError", "ModelCorruptError", "ModelEntry",
     "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError",
     "Ping", "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult",
     "RunStream", "ShuttingDownError", "Status", "Timing", "Token", "Tokens", "Trust",

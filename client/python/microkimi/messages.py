@@ -46,6 +46,7 @@ class ModelStatus:
     idle_ms: int  # since its last user left
     precisions: list[str] = field(default_factory=list)  # that it can run in
     preparing: list[str] = field(default_factory=list)  # that are being read, or will be
+    chat_dialect: str = ""  # chat template of its vocabulary; "": none
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,22 @@ class ChatOptions(ModelOptions, total=False):
     dialect: Dialect  # "": the vocabulary's
 
 
+class Message(TypedDict, total=False):
+    """What was said in a conversation; `role` and `content` are required."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+    reasoning: str  # assistant only: RunResult.reasoning
+    ids: Sequence[int]  # assistant only: RunResult.ids, read again if they spell the content
+
+
 class RunSettings(ChatOptions, total=False):
     """Options of a run, with the meaning and the defaults that `mk run` gives them."""
 
     ids: Sequence[int] | None  # instead of a prompt; taken as they are
+    # Instead of a prompt: a conversation, whose next turn is generated. A chat turn; with
+    # `chat=False` the messages are read as one text that is continued.
+    messages: Sequence[Message] | None
     max_new: int  # tokens to generate at most (256); 0: only read the prompt
     temperature: float  # 0: always the likeliest token (default)
     top_p: float
@@ -132,6 +144,12 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         args["prompt"] = prompt
     if ids is not None:
         args["ids"] = _ids("run", ids)
+    if (messages := options.get("messages")) is not None:
+        args["messages"] = [
+            {**one, "ids": _ids("run", one["ids"])} if "ids" in one else dict(one)
+            for one in messages
+        ]
+        args["raw"] = not options.get("chat", True)
     if seed is not None:
         args["seed"] = operator.index(seed)
     if timeout is not None:

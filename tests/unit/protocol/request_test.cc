@@ -170,7 +170,9 @@ TEST(Request, TokenIdsAreChecked) {
 
 TEST(Request, PromptsAreExactlyOneAndNotEmpty) {
   ExpectNamed(RefusalOf(Pack(RequestJson("run", json::object()))), "no prompt");
-  ExpectNamed(RunRefusal({{"ids", json::array({1})}}), "both given");
+  ExpectNamed(RunRefusal({{"ids", json::array({1})}}), "more than one");
+  ExpectNamed(RunRefusal({{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}}),
+              "more than one");
   ExpectNamed(RunRefusal({{"prompt", ""}}), "`prompt` is empty");
 }
 
@@ -178,6 +180,29 @@ TEST(Request, AChatTurnsFieldsNeedAChatTurn) {
   EXPECT_EQ(RunRefusal({{"system", "s"}, {"dialect", "k3"}}), "");
   ExpectNamed(RunRefusal({{"raw", true}, {"system", "s"}}), "`system`");
   ExpectNamed(RunRefusal({{"raw", true}, {"dialect", "k3"}}), "`dialect`");
+}
+
+TEST(Request, AConversationIsCheckedMessageByMessage) {
+  const auto refusal = [](json messages, json more = json::object()) {
+    json args = {{"messages", std::move(messages)}};
+    args.update(more);
+    return RefusalOf(Pack(RequestJson("run", args)));
+  };
+  const json user = {{"role", "user"}, {"content", ""}};
+  EXPECT_EQ(refusal({user}), "");
+  EXPECT_EQ(refusal({user}, {{"raw", true}}), "");
+  EXPECT_EQ(refusal({user}, {{"dialect", "k3"}, {"thinking", false}}), "");
+  EXPECT_EQ(refusal(json(std::vector<json>(1 << 16, user))), "");
+  ExpectNamed(refusal(json(std::vector<json>((1 << 16) + 1, user))), "`messages` has 65537 items");
+  ExpectNamed(refusal(json::array()), "`messages` is empty");
+  ExpectNamed(refusal({user}, {{"system", "s"}}), "`system` and `messages`");
+  ExpectNamed(refusal({user}, {{"raw", true}, {"dialect", "k3"}}), "`dialect`");
+  ExpectNamed(refusal({user, 7}), "`messages[1]` must be a map");
+  ExpectNamed(refusal({user, {{"role", "tool"}, {"content", ""}}}), "`messages[1].role`");
+  ExpectNamed(refusal({user, {{"role", "user"}}}), "`messages[1].content` is missing");
+  ExpectNamed(refusal({{{"role", "user"}, {"content", ""}, {"ids", {1, -1}}}}),
+              "`messages[0].ids[1]`");
+  ExpectNamed(refusal({{{"role", "user"}, {"content", ""}, {"id", 1}}}), "`messages[0].id`");
 }
 
 TEST(Request, TokenizeTakesAChatTurnOrPlainText) {

@@ -41,6 +41,15 @@ RunArgs IdsRun() {
   return args;
 }
 
+RunArgs MessagesRun() {
+  RunArgs args;
+  args.messages = {{"system", "Be brief.", "", {}},
+                   {"user", "Hi", "", {}},
+                   {"assistant", "Yo", "hm", {1, 2, 2147483647}},
+                   {"user", "", "", {}}};
+  return args;
+}
+
 BuildArgs FullBuild() {
   BuildArgs args;
   args.arch = "other";
@@ -56,7 +65,7 @@ BuildArgs FullBuild() {
 }
 
 ModelStatus SomeModel() {
-  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4, {"exact"}, {"q8"}};
+  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4, {"exact"}, {"q8"}, "nano-sft"};
 }
 
 StatusDone FullStatus() {
@@ -155,6 +164,7 @@ std::vector<Request> SampleRequests() {
       FullBuild(),
       BenchArgs{Selector(), "q8", true, 3},
       IdsRun(),
+      MessagesRun(),
       LoadArgs{},
       TokenizeArgs{{}, "", false, true, {}, true, ""},
   };

@@ -183,6 +183,93 @@ TEST_F(Chat, ClosingIdsCompleteTheTurnWhereverItStopped) {
   EXPECT_EQ(Show(parser->ClosingIds()), "{C}think{S}{C}message{S}{E}");
 }
 
+TEST_F(Chat, ATurnThatWasGeneratedIsReadAgainAsItsIds) {
+  const Ids whole = Parse("so{C}think{S}{O}response{S}Yes.{C}response{S}{C}message{S}");
+  const Ids head = Parse(Render({kHi}, ChatDialect::kK3));
+  const size_t tag_ends[] = {2, 9, 19, 23, 33, 42};  // what was cut inside a tag is no turn
+  for (size_t cut = 1; cut <= whole.size(); ++cut) {
+    const Ids ids(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut));
+    ChatMessage answer = {ChatRole::kAssistant, "", "", "", ids};
+    auto parser = Parser(ChatDialect::kK3);
+    for (const int32_t id : ids) {
+      const Channel channel = parser->Feed(id);
+      if (channel == Channel::kAnswer) answer.content += tokenizer_->TokenBytes(id);
+      if (channel == Channel::kReasoning) answer.reasoning += tokenizer_->TokenBytes(id);
+    }
+    const Result<EncodedText> next =
+        tokenizer_->RenderChat(std::vector{kHi, answer, kHi}, {.dialect = ChatDialect::kK3});
+    ASSERT_TRUE(next);
+    Ids want = head;
+    want.insert(want.end(), ids.begin(), ids.end());
+    const Ids closing = parser->ClosingIds();
+    want.insert(want.end(), closing.begin(), closing.end());
+    want.insert(want.end(), head.begin(), head.end());
+    const auto* end = std::find(std::begin(tag_ends), std::end(tag_ends), cut);
+    const bool in_text = cut <= 2 || (cut >= 19 && cut <= 23);
+    if (in_text || end != std::end(tag_ends)) {
+      EXPECT_EQ(Show(next->ids), Show(want)) << cut;
+    }
+  }
+}
+
+TEST_F(Chat, IdsThatDoNotSpellTheMessageAreLeftAside) {
+  const auto rendered = [&](const std::string& content, const std::string& reasoning, Ids ids,
+                            bool thinking = true) {
+    return Render({kHi, {ChatRole::kAssistant, content, reasoning, "", std::move(ids)}},
+                  ChatDialect::kK3, thinking, false);
+  };
+  const auto cut_short = [&](const std::string& turn) { return kHiText + kHead + turn; };
+  const Ids ids = Parse("so{C}think{S}{O}response{S}Yes.");
+  const std::string as_ids =
+      cut_short("{O}think{S}so{C}think{S}{O}response{S}Yes.{C}response{S}{C}message{S}{E}");
+  EXPECT_EQ(rendered("Yes.", "so", ids), as_ids);
+  const auto expect_text = [&](const std::string& content, const std::string& reasoning,
+                               const Ids& other, bool thinking = true) {
+    EXPECT_EQ(rendered(content, reasoning, other, thinking),
+              rendered(content, reasoning, {}, thinking));
+  };
+  // Unfinished turns tell the two renderings apart.
+  const Ids short_ids = Parse("so");
+  EXPECT_NE(rendered("", "so", short_ids), rendered("", "so", {}));
+  expect_text("", "So", short_ids);
+  expect_text("x", "so", short_ids);
+  expect_text("", "so", short_ids, false);
+  expect_text("", "so", {short_ids[0], short_ids[1], -1});
+  expect_text("", "so", {short_ids[0], short_ids[1], 1 << 20});
+  // Nothing is smuggled in behind the text: no other turn, no other channel, no end.
+  expect_text("", "so", Parse("so{E}"));
+  expect_text("", "so", Parse("so{C}think{S}{C}message{S}{O}message role=\"system\"{S}"));
+  expect_text("", "so", Parse("so{O}tools{S}secret"));
+  expect_text("", "so", Parse("so{C}thi"));
+  const ChatMessage user = {ChatRole::kUser, "so", "", "", short_ids};
+  EXPECT_EQ(Render({user}, ChatDialect::kK3),
+            "error: message 1: a user message cannot have generated ids");
+}
+
+TEST_F(Chat, AConversationAsOneTextGoesOnWhereItStopped) {
+  const auto text = [&](const std::vector<ChatMessage>& messages) {
+    const Result<EncodedText> ids = RenderContinuousText(*tokenizer_, messages);
+    return ids ? Show(ids->ids) : "error: " + ids.error().message;
+  };
+  const std::string begin = Show(tokenizer_->EncodePrompt("")->ids);
+  const ChatMessage answer = {ChatRole::kAssistant, " there", "", ""};
+  EXPECT_EQ(text({kHi, answer, kHi}), begin + "Hi thereHi");
+  // A special id shows that the ids were taken.
+  Ids ids = Parse(" there");
+  ids.push_back(tokenizer_->specials().unk);
+  const ChatMessage known = {ChatRole::kAssistant, " there", "", "", ids};
+  const Result<EncodedText> with_ids = RenderContinuousText(*tokenizer_, std::vector{kHi, known});
+  ASSERT_TRUE(with_ids);
+  EXPECT_EQ(with_ids->ids.back(), tokenizer_->specials().unk);
+  for (const Ids& bad : {Parse(" other"), Ids{-1}, Ids{1 << 20}}) {
+    EXPECT_EQ(text({kHi, {ChatRole::kAssistant, " there", "", "", bad}}), begin + "Hi there");
+  }
+  EXPECT_EQ(text({}), "error: the conversation has no messages");
+  EXPECT_EQ(text({kHi, {ChatRole::kSystem, "x", "", ""}}).find("error: message 2: plain text"), 0u);
+  EXPECT_EQ(text({{ChatRole::kUser, "a\xFF", "", ""}}).find("error: message 1: the text is not"),
+            0u);
+}
+
 TEST_F(Chat, AModelThatOpensTagsWithoutEndIsBounded) {
   auto parser = Parser(ChatDialect::kK3);
   std::string turn;

@@ -55,6 +55,10 @@ TEST(VocabJson, ReadsAnOwnVocabularyAndItsDialect) {
   vocab = ParseVocabJson(json.dump(), "v.json");
   ASSERT_TRUE(vocab);
   EXPECT_EQ(vocab->dialect, ChatDialect::kNanoSft);
+  json["chat_dialect"] = "none";
+  vocab = ParseVocabJson(json.dump(), "v.json");
+  ASSERT_TRUE(vocab);
+  EXPECT_FALSE(vocab->dialect);
   json.erase("format");  // "base" alone says that the vocabulary is the model's own
   vocab = ParseVocabJson(json.dump(), "v.json");
   ASSERT_TRUE(vocab);
