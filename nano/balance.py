@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nano.model import K3Model
+from nano.models import Model
 
 DEAD_SHARE = 0.01  # of the mean load
 
@@ -22,10 +22,11 @@ def update_bias(bias: Tensor, load: Tensor, rate: float) -> None:
 
 
 @torch.no_grad()
-def balance_step(model: K3Model, totals: dict[int, Tensor], rate: float) -> None:
+def balance_step(model: Model, totals: dict[int, Tensor], rate: float) -> None:
     """Updates the bias of every MoE layer from its load counter, adds the counter to `totals`."""
     for index, moe in model.moe_layers():
-        update_bias(moe.gate.e_score_correction_bias, moe.load, rate)
+        if moe.selection_bias is not None:  # a layer routed by token id has none
+            update_bias(moe.selection_bias, moe.load, rate)
         totals[index] = totals.get(index, torch.zeros_like(moe.load)) + moe.load
         moe.load.zero_()
 

@@ -21,66 +21,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nano.arch import Config, model_tensors
 from nano.checkpoint import MODEL
-from nano.config import K3Config
 from nano.export import IMPORTED
 from nano.files import sha256_of, sync_directory, write_json
 from nano.mkim import MkimError, MkimFile
 from nano.safetensors_stream import SafetensorsWriter
-from nano.tensors import (
-    EXPERT_PARTS,
-    Tensor,
-    expert_dims,
-    expert_name,
-    k3_tensors,
-    stack_name,
-)
+from nano.tensors import Tensor, stack_of
 
 Declared = tuple[str, str, tuple[int, ...]]
 
 
-def spine_tensors(config: K3Config) -> Iterator[Tensor]:
-    return (tensor for tensor in k3_tensors(config) if not tensor.expert)
+def spine_tensors(config: Config) -> Iterator[Tensor]:
+    return (tensor for tensor in model_tensors(config) if not tensor.expert)
 
 
-def stacks(config: K3Config) -> Iterator[tuple[int, str]]:
-    """(layer, part) of every stack of routed experts."""
-    for layer in range(config.n_layers):
-        if not config.is_dense(layer):
-            for part in EXPERT_PARTS:
-                yield layer, part
-
-
-def read_stack(model: MkimFile, config: K3Config, layer: int, part: str) -> NDArray[np.float32]:
-    """[E, rows, cols] of one part of a layer's experts, decoded."""
-    names = (expert_name(layer, e, part) for e in range(config.n_experts))
-    return np.stack([model.read(name) for name in names])
-
-
-def read_state(model: MkimFile) -> dict[str, NDArray[np.float32]]:
-    """The whole state dict of the model, decoded, for models that fit in memory."""
-    config = model.k3()
-    state = {t.name: model.read(t.name).reshape(t.dims) for t in spine_tensors(config)}
-    for layer, part in stacks(config):
-        state[stack_name(layer, part)] = read_stack(model, config, layer, part)
-    return state
-
-
-def _declare(config: K3Config) -> list[Declared]:
-    out: list[Declared] = [(t.name, "F32", t.dims) for t in spine_tensors(config)]
-    for layer, part in stacks(config):
-        shape = (config.n_experts, *expert_dims(config, part))
-        out.append((stack_name(layer, part), "F32", shape))
+def stacks(config: Config) -> dict[str, list[Tensor]]:
+    """The matrices of every stack of routed experts, by expert."""
+    out: dict[str, list[Tensor]] = {}
+    for tensor in model_tensors(config):
+        if tensor.expert:
+            out.setdefault(stack_of(tensor.name), []).append(tensor)
     return out
 
 
-def _stream(model: MkimFile, config: K3Config, path: Path) -> None:
+def read_state(model: MkimFile) -> dict[str, NDArray[Any]]:
+    """The whole state dict of the model, decoded, for models that fit in memory."""
+    config = model.model_config()
+    state = {t.name: model.read(t.name).reshape(t.dims) for t in spine_tensors(config)}
+    for name, members in stacks(config).items():
+        state[name] = np.stack([model.read(t.name) for t in members])
+    return state
+
+
+def _declare(config: Config) -> list[Declared]:
+    out: list[Declared] = [
+        (t.name, "I32" if t.integer else "F32", t.dims) for t in spine_tensors(config)
+    ]
+    for name, members in stacks(config).items():
+        out.append((name, "F32", (len(members), *members[0].dims)))
+    return out
+
+
+def _stream(model: MkimFile, config: Config, path: Path) -> None:
     writer = SafetensorsWriter(path, _declare(config))
     for tensor in spine_tensors(config):
         writer.write(model.read(tensor.name))
-    for layer, part in stacks(config):
-        for e in range(config.n_experts):
-            writer.write(model.read(expert_name(layer, e, part)))
+    for members in stacks(config).values():
+        for tensor in members:
+            writer.write(model.read(tensor.name))
     writer.close()
 
 
@@ -91,7 +80,7 @@ def import_model(source: Path, out: Path) -> dict[str, Any]:
     temporary = out.with_name(f".tmp-{out.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     with MkimFile(source) as model:
-        config = model.k3()
+        config = model.model_config()
         digest = sha256_of(source)
         temporary.mkdir(parents=True)
         try:

@@ -19,7 +19,7 @@ import itertools
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,31 +51,47 @@ PATTERN = "|".join(
         r"\s+",
     ]
 )
+_CUTTER = regex.compile(PATTERN, regex.V1)
 
 
 class VocabError(ValueError):
     """A rank file or vocabulary JSON that cannot be used."""
 
 
-def count_chunks(texts: Iterable[str]) -> Counter[bytes]:
+def kimi_chunks(text: str) -> Iterator[str]:
+    return (match.group() for match in _CUTTER.finditer(text))
+
+
+def count_chunks(
+    texts: Iterable[str], cut: Callable[[str], Iterable[str]] = kimi_chunks
+) -> Counter[bytes]:
     """How often each pre-tokenizer chunk occurs, as UTF-8 bytes."""
-    cutter = regex.compile(PATTERN, regex.V1)
     words: Counter[str] = Counter()
     for text in texts:
-        words.update(match.group() for match in cutter.finditer(text))
+        words.update(cut(text))
     return Counter({word.encode("utf-8"): count for word, count in words.items()})
 
 
 def train_bpe(chunks: Counter[bytes], size: int) -> list[bytes]:
     """Token bytes by rank: the 256 bytes, then merges in the order they were made.
 
-    Each round merges the most frequent adjacent pair; ties go to the lexicographically smallest
-    pair of byte strings.  Stops at `size` tokens or when no pair occurs twice.
+    Stops at `size` tokens or when no pair occurs twice.
     """
     if size < 256:
         raise VocabError(f"a byte-level vocabulary needs at least 256 tokens, not {size}")
-    tokens = [bytes([b]) for b in range(256)]
-    known = set(tokens)
+    merged = (a + b for a, b in train_merges(chunks, size - 256))
+    # Two pairs can spell one token; it keeps its first rank.
+    return list(dict.fromkeys([*(bytes([b]) for b in range(256)), *merged]))
+
+
+def train_merges(chunks: Counter[bytes], count: int) -> list[tuple[bytes, bytes]]:
+    """Pairs in the order they were merged, until they spell `count` different tokens.
+
+    Each round merges the most frequent adjacent pair; ties go to the lexicographically smallest
+    pair of byte strings.  Ends early when no pair occurs twice.
+    """
+    merges: list[tuple[bytes, bytes]] = []
+    known: set[bytes] = set()
     words = [[bytes([b]) for b in chunk] for chunk in sorted(chunks)]
     freqs = [chunks[chunk] for chunk in sorted(chunks)]
     counts: Counter[tuple[bytes, bytes]] = Counter()
@@ -86,21 +102,20 @@ def train_bpe(chunks: Counter[bytes], size: int) -> list[bytes]:
             where[pair].add(index)
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
-    while len(tokens) < size and heap:
+    while len(known) < count and heap:
         negative, pair = heapq.heappop(heap)
         if counts[pair] != -negative:
             continue  # stale entry; the current count was pushed when it changed
         if -negative < 2:
             break
         merged = pair[0] + pair[1]
-        if merged not in known:  # two pairs can spell one token; it keeps its first rank
-            known.add(merged)
-            tokens.append(merged)
+        known.add(merged)
+        merges.append(pair)
         changed = _merge_pair(pair, merged, words, freqs, counts, where)
         for other in changed:
             if counts[other] > 0:
                 heapq.heappush(heap, (-counts[other], other))
-    return tokens
+    return merges
 
 
 def _merge_pair(

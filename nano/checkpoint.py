@@ -23,7 +23,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nano.config import K3Config
+from nano.arch import Config, load_config
 from nano.files import sync_directory
 
 PREFIX = "ckpt-"
@@ -37,7 +37,7 @@ class CheckpointError(ValueError):
 @dataclass
 class Checkpoint:
     path: Path
-    config: K3Config
+    config: Config
     state: dict[str, Any]
 
     def model(self) -> dict[str, Tensor]:
@@ -59,7 +59,7 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 
 def save(
-    run: Path, step: int, config: K3Config, state: dict[str, Any],
+    run: Path, step: int, config: Config, state: dict[str, Any],
     model: dict[str, Tensor], optim: dict[str, Tensor], ema: dict[str, Tensor] | None,
 ) -> Path:
     """Writes `ckpt-<step>` and points `latest` at it."""
@@ -117,7 +117,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         path = path / "latest"
     try:
         state = json.loads((path / "state.json").read_text())
-        config = K3Config.load(path / "config.json")
+        config = load_config(path / "config.json")
     except FileNotFoundError as err:
         raise CheckpointError(f"{path}: no complete checkpoint here") from err
     except ValueError as err:

@@ -124,7 +124,7 @@ class K3Config:
             if key not in known:
                 extra[key] = value
             elif value is not None:
-                args[key] = _coerce(key, str(known[key].type), value)
+                args[key] = coerce(key, str(known[key].type), value)
         config = cls(**args, extra=extra)
         config.validate()
         return config
@@ -146,60 +146,65 @@ class K3Config:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.type == "int" and f.name not in ("first_k_dense", "mla_rope"):
-                _require(1 <= value <= MAX_SIZE, f.name, f"must be in 1..{MAX_SIZE}, is {value}")
-        _require(self.n_layers <= MAX_LAYERS, "n_layers", f"must be at most {MAX_LAYERS}")
-        _require(0 <= self.mla_rope <= MAX_SIZE, "mla_rope", "must not be negative")
-        _require(self.first_k_dense >= 0, "first_k_dense", "must not be negative")
-        _require(self.top_k <= self.n_experts, "top_k", f"exceeds n_experts {self.n_experts}")
-        _require(2 <= self.kda_conv <= 16, "kda_conv", "must be in 2..16")
+                require(1 <= value <= MAX_SIZE, f.name, f"must be in 1..{MAX_SIZE}, is {value}")
+        require(self.n_layers <= MAX_LAYERS, "n_layers", f"must be at most {MAX_LAYERS}")
+        require(0 <= self.mla_rope <= MAX_SIZE, "mla_rope", "must not be negative")
+        require(self.first_k_dense >= 0, "first_k_dense", "must not be negative")
+        require(self.top_k <= self.n_experts, "top_k", f"exceeds n_experts {self.n_experts}")
+        require(2 <= self.kda_conv <= 16, "kda_conv", "must be in 2..16")
         for key in ("routed_hidden", "moe_inter", "hidden", "mla_nope", "mla_v"):
             value = getattr(self, key)
-            _require(value % MXFP4_GROUP == 0, key, f"must be a multiple of {MXFP4_GROUP}")
+            require(value % MXFP4_GROUP == 0, key, f"must be a multiple of {MXFP4_GROUP}")
         for key in ("rms_eps", "situ_beta", "situ_linear_beta", "routed_scale"):
             value = getattr(self, key)
-            _require(math.isfinite(value) and value > 0, key, "must be finite and positive")
+            require(math.isfinite(value) and value > 0, key, "must be finite and positive")
         bound = self.gate_lower_bound
-        _require(math.isfinite(bound) and bound < 0, "gate_lower_bound", "must be negative")
-        _require(self.kda_a_log in ("head", "channel"), "kda_a_log", 'must be "head" or "channel"')
-        _require(self.kda_l2 in ("max1e-12", "sum1e-6"), "kda_l2", 'is "max1e-12" or "sum1e-6"')
+        require(math.isfinite(bound) and bound < 0, "gate_lower_bound", "must be negative")
+        require(self.kda_a_log in ("head", "channel"), "kda_a_log", 'must be "head" or "channel"')
+        require(self.kda_l2 in ("max1e-12", "sum1e-6"), "kda_l2", 'is "max1e-12" or "sum1e-6"')
         for key in ("mla_layers", "dense_layers"):
             self._check_layer_list(key)
         self._check_specials()
 
     def _check_layer_list(self, key: str) -> None:
         layers = getattr(self, key)
-        _require(layers == sorted(set(layers)), key, "must be ascending without repeats")
+        require(layers == sorted(set(layers)), key, "must be ascending without repeats")
         inside = all(0 <= layer < self.n_layers for layer in layers)
-        _require(inside, key, f"must lie below n_layers {self.n_layers}")
+        require(inside, key, f"must lie below n_layers {self.n_layers}")
 
     def _check_specials(self) -> None:
         for name, token in self.specials.items():
             inside = 0 <= token < self.vocab
-            _require(inside, f"specials.{name}", f"must be below vocab {self.vocab}")
+            require(inside, f"specials.{name}", f"must be below vocab {self.vocab}")
         distinct = len(set(self.specials.values())) == len(self.specials)
-        _require(distinct, "specials", "two names share one id")
+        require(distinct, "specials", "two names share one id")
 
 
-def _require(ok: bool, key: str, what: str) -> None:
+def require(ok: bool, key: str, what: str) -> None:
+    """ConfigError about `key` unless `ok`."""
     if not ok:
         raise ConfigError(f"config key {key}: {what}")
 
 
-def _coerce(key: str, kind: str, value: Any) -> Any:
-    """JSON value to the field's type; numbers must be exact, nothing is guessed."""
+def coerce(key: str, kind: str, value: Any) -> Any:
+    """JSON value to the type of a config field; numbers must be exact, nothing is guessed."""
     if kind == "int":
         return _integer(key, value)
     if kind == "float":
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigError(f"config key {key}: must be a number, is {value!r}")
         return float(value)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ConfigError(f"config key {key}: must be true or false, is {value!r}")
+        return value
     if kind == "str":
         if not isinstance(value, str):
             raise ConfigError(f"config key {key}: must be a string, is {value!r}")
         return value
     if kind.startswith("list"):
         if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"config key {key}: must be a list of layer numbers")
+            raise ConfigError(f"config key {key}: must be a list of integers")
         return [_integer(key, item) for item in value]
     if not isinstance(value, Mapping):
         raise ConfigError(f"config key {key}: must be an object")

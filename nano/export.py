@@ -23,13 +23,14 @@ import torch
 from numpy.typing import NDArray
 
 from nano import bpe, mxfp4
+from nano.arch import Config, config_from_json, expert_count, model_tensors
 from nano.checkpoint import EMA, MODEL, Checkpoint, CheckpointError, open_checkpoint
 from nano.config import K3Config
 from nano.files import sha256_of, write_atomic, write_json
 from nano.mkim import EXTENDED_FORMAT, DType, MkimError
 from nano.mkim_writer import MkimWriter, Spec
 from nano.safetensors_stream import TensorSource
-from nano.tensors import EXPERT_NAME, Tensor, k3_tensors, stack_name
+from nano.tensors import EXPERT_NAME, Tensor, stack_of
 
 IMPORTED = "imported"  # key of state.json: the weights came out of a `.bin` and were not trained on
 
@@ -46,13 +47,16 @@ class ExportOptions:
 class Weights:
     """Tensors of a checkpoint under the names of the `.bin` format, checked against the config."""
 
-    def __init__(self, path: Path, config: K3Config) -> None:
+    def __init__(self, path: Path, config: Config) -> None:
         self.config = config
         self.source = TensorSource(path)
         self._stack: tuple[str, NDArray[Any]] | None = None
 
-    def get(self, tensor: Tensor) -> NDArray[np.float32]:
-        """f32 in the dims of `tensor`.  Convolutions may come as [P, 1, taps], rows as [1, d]."""
+    def get(self, tensor: Tensor) -> NDArray[Any]:
+        """f32 (i32 for tables) in the dims of `tensor`.
+
+        Convolutions may come as [P, 1, taps], rows as [1, d].
+        """
         name, index = self._find(tensor.name)
         values = self._stacked(name)[index] if index is not None else self.source.get(name)
         if values.size != tensor.elements:
@@ -67,7 +71,7 @@ class Weights:
         match = EXPERT_NAME.fullmatch(name)
         candidates = [name]
         if match:
-            stack = stack_name(int(match[1]), match[3])
+            stack = stack_of(name)
             if stack in self.source.names:
                 return stack, int(match[2])
             candidates = [f"{name}.weight", name]
@@ -79,10 +83,10 @@ class Weights:
     def _stacked(self, name: str) -> NDArray[Any]:
         if self._stack is None or self._stack[0] != name:
             stack = self.source.get(name)
-            if stack.ndim != 3 or stack.shape[0] != self.config.n_experts:
+            if stack.ndim != 3 or stack.shape[0] != expert_count(self.config):
                 raise MkimError(
                     f"{self.source.path}: {name} is {list(stack.shape)}, not a stack of "
-                    f"{self.config.n_experts} matrices"
+                    f"{expert_count(self.config)} matrices"
                 )
             self._stack = (name, stack)
         return self._stack[1]
@@ -91,6 +95,8 @@ class Weights:
 def tensor_type(tensor: Tensor, spine: str) -> DType:
     if tensor.expert:
         return DType.MXFP4
+    if tensor.integer:
+        return DType.I32
     return DType.BF16 if spine == "bf16" and tensor.is_spine_matrix else DType.F32
 
 
@@ -131,15 +137,15 @@ class Exporter:
         return chosen
 
     def run(self) -> dict[str, Any]:
-        config = K3Config.from_json(self.source.config.to_json())
+        config = config_from_json(self.source.config.to_json())
         if self.vocab is not None:
             apply_vocabulary(config, self.vocab)
-        if self.options.fold_a_log:
+        if self.options.fold_a_log and isinstance(config, K3Config):
             config.kda_a_log = "channel"
         config.format = EXTENDED_FORMAT if self.options.spine == "bf16" else 2
         if not self.source.state.get(IMPORTED) or "provenance" not in config.extra:
             config.extra["provenance"] = self._provenance()
-        tensors = list(k3_tensors(config))
+        tensors = list(model_tensors(config))
         specs = [Spec(t.name, tensor_type(t, self.options.spine), t.dims) for t in tensors]
         with MkimWriter(self.out, config.to_json(), specs, self.options.expert_align) as writer:
             for tensor, values in self._values(tensors):
@@ -151,7 +157,8 @@ class Exporter:
         return self._report(files, len(specs))
 
     def _values(self, tensors: list[Tensor]) -> Iterator[tuple[Tensor, NDArray[np.float32]]]:
-        folded = self._folded() if self.options.fold_a_log else {}
+        folds = self.options.fold_a_log and isinstance(self.source.config, K3Config)
+        folded = self._folded() if folds else {}
         for tensor in tensors:
             ready = folded.get(tensor.name)
             yield tensor, ready if ready is not None else self.weights.get(tensor)
@@ -159,7 +166,8 @@ class Exporter:
     def _folded(self) -> dict[str, NDArray[np.float32]]:
         """The three decay tensors of every KDA layer, rates multiplied in."""
         config = self.source.config
-        by_name = {t.name: t for t in k3_tensors(config) if not t.expert}
+        assert isinstance(config, K3Config)
+        by_name = {t.name: t for t in model_tensors(config) if not t.expert}
         out = {}
         for name in [name for name in by_name if name.endswith(".A_log")]:
             prefix = name.removesuffix("A_log")

@@ -10,19 +10,19 @@ from nano import checkpoint
 from nano.bin2pt import read_state
 from nano.bpe import Tokenizer, load_tokenizer
 from nano.mkim import MkimFile
-from nano.model import K3Model
+from nano.models import Model, build_model
 
 
-def load_model(path: Path, averaged: bool = True) -> K3Model:
+def load_model(path: Path, averaged: bool = True) -> Model:
     """Evaluation-ready model; `averaged` takes the averaged weights of a checkpoint, if any."""
     if path.is_dir():
         source = checkpoint.open_checkpoint(path)
-        model = K3Model(source.config)
+        model = build_model(source.config)
         state = (source.ema() if averaged else None) or source.model()
         checkpoint.load_into(dict(model.state_dict()), state, str(path))
         return model.eval()
     with MkimFile(path) as source:
-        model = K3Model(source.k3())
+        model = build_model(source.model_config())
         state = {name: torch.from_numpy(t.copy()) for name, t in read_state(source).items()}
     target = dict(model.state_dict())
     state = {n: t.reshape(target[n].shape) if n in target else t for n, t in state.items()}

@@ -26,9 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nano import mxfp4
+from nano.arch import Config, expert_count, model_tensors
 from nano.config import ConfigError, K3Config
-from nano.mkim_config import ConfigBlockError, is_k3, k3_config, parse_config
-from nano.tensors import EXPERT_NAME, k3_tensors
+from nano.mkim_config import (
+    ConfigBlockError,
+    dsv4_config,
+    is_dsv4,
+    k3_config,
+    parse_config,
+)
+from nano.tensors import EXPERT_NAME, Tensor
 
 MAGIC_1, MAGIC_2 = b"MKIM0001", b"MKIM0002"
 MAX_CONFIG = 16 << 20
@@ -106,7 +113,7 @@ class MkimFile:
         try:
             self._read_header()
             self._check_layout()
-            self._k3: K3Config | None = None
+            self._config: Config | None = None
             if model_checks:
                 self._check_model()
         except BaseException:
@@ -220,21 +227,30 @@ class MkimFile:
 
     # -- the model ---------------------------------------------------------------------------
 
-    def k3(self) -> K3Config:
-        """The typed config; MkimError for another architecture."""
-        if self._k3 is None:
+    def model_config(self) -> Config:
+        """The typed config; MkimError for an architecture that is not known here."""
+        if self._config is None:
             counts = [e.elements for e in self.entries.values() if e.name.endswith(".A_log")]
             try:
-                self._k3 = k3_config(self.config, counts[0] if counts else None, self.warnings)
+                if is_dsv4(self.config):
+                    self._config = dsv4_config(self.config, self.warnings)
+                else:
+                    count = counts[0] if counts else None
+                    self._config = k3_config(self.config, count, self.warnings)
             except (ConfigBlockError, ConfigError) as err:
                 raise self._fail(str(err)) from err
-        return self._k3
+        return self._config
+
+    def k3(self) -> K3Config:
+        """The typed config of a K3 model; MkimError for another architecture."""
+        config = self.model_config()
+        if not isinstance(config, K3Config):
+            raise self._fail("this works on Kimi K3 models only, and the file holds another kind")
+        return config
 
     def _check_model(self) -> None:
-        if not is_k3(self.config):
-            self.k3()  # raises
         expected = 0
-        for tensor in k3_tensors(self.k3()):
+        for tensor in model_tensors(self.model_config()):
             entry = self.entries.get(tensor.name)
             if entry is None:
                 raise self._fail(f"the tensor {tensor.name} is missing")
@@ -242,19 +258,29 @@ class MkimFile:
                 raise self._fail(
                     f"{tensor.name} is {list(entry.dims)}, the config calls for {list(tensor.dims)}"
                 )
-            self._check_type(entry, tensor.expert)
-            if len(tensor.dims) == 1 and not np.isfinite(self.read(tensor.name)).all():
+            self._check_type(entry, tensor)
+            if tensor.integer:
+                self._check_table(tensor)
+            elif len(tensor.dims) == 1 and not np.isfinite(self.read(tensor.name)).all():
                 raise self._fail(f"{tensor.name} holds values that are not finite")
             expected += 1
         extra = [n for n in self.entries if n != CODEBOOK]
         if len(extra) > expected:
-            known = {tensor.name for tensor in k3_tensors(self.k3())}
+            known = {tensor.name for tensor in model_tensors(self.model_config())}
             odd = next(name for name in extra if name not in known)
             self.warnings.append(f"{len(extra) - expected} unknown tensors, such as {odd}")
 
-    def _check_type(self, entry: Entry, expert: bool) -> None:
-        allowed = (DType.F32, DType.BF16)
-        if expert:
+    def _check_table(self, tensor: Tensor) -> None:
+        """The hash table of a layer holds expert numbers."""
+        values, experts = self.read(tensor.name), expert_count(self.model_config())
+        if values.min() < 0 or values.max() >= experts:
+            raise self._fail(f"{tensor.name} holds a number that is no expert (0..{experts - 1})")
+
+    def _check_type(self, entry: Entry, tensor: Tensor) -> None:
+        allowed: tuple[DType, ...] = (DType.F32, DType.BF16)
+        if tensor.integer:
+            allowed = (DType.I32,)
+        if tensor.expert:
             allowed = (DType.F32, DType.MXFP4, DType.VQ1, DType.MXFP4SQ)
         if entry.dtype not in allowed:
             raise self._fail(f"{entry.name} has the type {entry.dtype.name}, not "

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from nano.config import K3Config
+from nano.dsv4.config import ARCH as DSV4
+from nano.dsv4.config import MISSING as DSV4_MISSING
+from nano.dsv4.config import OPTIONAL as DSV4_OPTIONAL
+from nano.dsv4.config import Dsv4Config
 
 MAX_DEPTH = 16
 # What a missing key means, and the whole configuration of an MKIM0001 file.
@@ -77,6 +81,21 @@ def render_config(config: Mapping[str, Any]) -> bytes:
 
 def is_k3(config: Mapping[str, Any]) -> bool:
     return config.get("arch") in K3_ARCHITECTURES
+
+
+def is_dsv4(config: Mapping[str, Any]) -> bool:
+    return config.get("arch") == DSV4
+
+
+def dsv4_config(config: Mapping[str, Any], warnings: list[str]) -> Dsv4Config:
+    """Typed config of a DeepSeek-V4 model, with the defaults of the format for missing keys."""
+    inner = config.get("ds", config)
+    missing = [key for key in DSV4_MISSING if key not in inner and key not in DSV4_OPTIONAL]
+    if missing:
+        warnings.append(f"config lacks {', '.join(missing)}; the format's defaults are used")
+    if not config.get("specials"):
+        raise ConfigBlockError("the config lacks specials")
+    return Dsv4Config.from_json(config, DSV4_MISSING)
 
 
 def k3_config(

@@ -9,6 +9,7 @@ m latent width of the routed experts, i their inner width, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from nano.config import K3Config
 from nano.kda import kda_chunks, kda_steps
-from nano.moe import grouped_experts, route, situ
+from nano.moe import Activation, grouped_experts, route, situ
 from nano.quant import mxfp4_straight_through
 
 IGNORE = -100  # target that carries no loss
@@ -72,6 +73,10 @@ def wide(x: Tensor) -> Tensor:
 
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * gain
+
+
+def activation(config: K3Config) -> Activation:
+    return functools.partial(situ, beta=config.situ_beta, linear_beta=config.situ_linear_beta)
 
 
 def mix(candidates: list[Tensor], norm: Tensor, proj: Tensor, eps: float) -> Tensor:
@@ -208,7 +213,7 @@ class DenseMlp(nn.Module):
         c = self.config
         both = F.linear(x, torch.cat([self.gate_proj.weight, self.up_proj.weight]))
         gate, up = both.chunk(2, dim=-1)
-        return F.linear(situ(gate, up, c.situ_beta, c.situ_linear_beta), self.down_proj.weight)
+        return F.linear(activation(c)(gate, up), self.down_proj.weight)
 
 
 class Router(nn.Module):
@@ -246,6 +251,10 @@ class LatentMoe(nn.Module):
         self.register_buffer("load", torch.zeros(config.n_experts), persistent=False)
         self.load: Tensor
 
+    @property
+    def selection_bias(self) -> Tensor:
+        return self.gate.e_score_correction_bias
+
     def forward(self, x: Tensor, docs: Documents, options: ForwardOptions) -> Tensor:
         c = self.config
         flat = x.reshape(-1, c.hidden)
@@ -272,8 +281,7 @@ class LatentMoe(nn.Module):
         if options.quantize_experts:
             w13, w2 = mxfp4_straight_through(w13), mxfp4_straight_through(w2)
         return grouped_experts(
-            latent, ids, weights, w13.to(latent.dtype), w2.to(latent.dtype),
-            c.situ_beta, c.situ_linear_beta,
+            latent, ids, weights, w13.to(latent.dtype), w2.to(latent.dtype), activation(c)
         )
 
 

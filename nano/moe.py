@@ -1,18 +1,22 @@
-"""Routing and grouped computation of the latent experts.
+"""Routing and grouped computation of the routed experts.
 
-Shapes: N tokens, k experts per token, E experts, m latent width, i inner width.
+Shapes: N tokens, k experts per token, E experts, m width of the experts' input, i their inner
+width.
 Assignments are sorted by expert, each expert multiplies its rows at once, and results return to
 token order through the inverse permutation.  Nothing is ever dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 CAPACITY_STEP = 32
+
+Activation = Callable[[Tensor, Tensor], Tensor]  # gate and up [..., i] -> [..., i]
 
 
 def situ(gate: Tensor, up: Tensor, beta: float, linear_beta: float) -> Tensor:
@@ -59,12 +63,12 @@ class _Gather(torch.autograd.Function):
 
 
 def grouped_experts(
-    x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor,
-    beta: float, linear_beta: float,
+    x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor, activate: Activation
 ) -> tuple[Tensor, Tensor]:
     """sum_j weights[:, j] * expert_{ids[:, j]}(x) and the calls per expert.
 
     x: [N, m]; ids, weights: [N, k]; w13: [E, 2i, m], gate rows over up rows; w2: [E, m, i].
+    `activate` joins gate and up [..., i] to what w2 takes.
     Returns [N, m] and counts [E].
     """
     n, k = ids.shape
@@ -75,13 +79,13 @@ def grouped_experts(
     inverse[order] = torch.arange(order.numel(), device=order.device)
     counts = torch.bincount(flat, minlength=n_experts)
     rows = _Gather.apply(x, order // k, inverse, k)
-    out_rows = _expert_rows(rows, counts, w13, w2, beta, linear_beta)
+    out_rows = _expert_rows(rows, counts, w13, w2, activate)
     per_token = _Gather.apply(out_rows, inverse, order, 1).view(n, k, x.shape[1])
     return torch.einsum("nkm,nk->nm", per_token, weights.to(x.dtype)), counts
 
 
 def _expert_rows(
-    rows: Tensor, counts: Tensor, w13: Tensor, w2: Tensor, beta: float, linear_beta: float
+    rows: Tensor, counts: Tensor, w13: Tensor, w2: Tensor, activate: Activation
 ) -> Tensor:
     """Applies experts to rows that are sorted by expert: rows [A, m] -> [A, m].
 
@@ -101,13 +105,12 @@ def _expert_rows(
     )
     position = torch.arange(total, device=rows.device) - first[expert]
     if largest <= capacity:
-        return _padded_round(rows, expert * capacity + position, capacity, w13, w2,
-                             beta, linear_beta)
+        return _padded_round(rows, expert * capacity + position, capacity, w13, w2, activate)
     out = rows.new_zeros(total, width)
     for start in range(0, largest, capacity):
         here = ((position >= start) & (position < start + capacity)).nonzero().squeeze(1)
         slot = expert[here] * capacity + position[here] - start
-        part = _padded_round(rows[here], slot, capacity, w13, w2, beta, linear_beta)
+        part = _padded_round(rows[here], slot, capacity, w13, w2, activate)
         out = out.index_copy(0, here, part)
     return out
 
@@ -146,11 +149,10 @@ class _Collect(torch.autograd.Function):
 
 
 def _padded_round(
-    rows: Tensor, slot: Tensor, capacity: int, w13: Tensor, w2: Tensor,
-    beta: float, linear_beta: float,
+    rows: Tensor, slot: Tensor, capacity: int, w13: Tensor, w2: Tensor, activate: Activation
 ) -> Tensor:
     n_experts, _, width = w13.shape
     padded = _Spread.apply(rows, slot, n_experts * capacity).view(n_experts, capacity, width)
     gate, up = torch.bmm(padded, w13.transpose(1, 2)).chunk(2, dim=-1)
-    out = torch.bmm(situ(gate, up, beta, linear_beta), w2.transpose(1, 2))
+    out = torch.bmm(activate(gate, up), w2.transpose(1, 2))
     return _Collect.apply(out.reshape(n_experts * capacity, width), slot)

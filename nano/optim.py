@@ -32,8 +32,12 @@ class OptimConfig:
 
 
 # Matrices outside the hidden stack: rows are looked up or compared, not mixed.
-_NOT_HIDDEN = ("embed_tokens", "lm_head", "conv1d", ".gate.weight", "b_proj")
-_NO_DECAY = ("embed_tokens", "lm_head", "conv1d", ".gate.weight")
+_OUTSIDE = (
+    "embed_tokens", "lm_head", "conv1d", ".gate.weight",
+    "embed.weight", "head.weight", "hc_", ".ape", "weights_proj",  # DeepSeek-V4
+)
+_NOT_HIDDEN = (*_OUTSIDE, "b_proj")
+_NO_DECAY = _OUTSIDE
 
 
 def is_hidden_matrix(name: str, p: Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nano import mxfp4
 from nano.mkim import CODEBOOK, DType, Entry, MkimError, MkimFile
-from nano.model import ForwardOptions, K3Model, LatentMoe, Weight
+from nano.model import ForwardOptions, K3Model, LatentMoe, Weight, activation
 from nano.moe import grouped_experts
 from nano.tensors import EXPERT_PARTS, expert_name, k3_tensors
 
@@ -147,7 +147,6 @@ class PackedMoe(LatentMoe):
 
     def _some(self, rows: Tensor, experts: list[int], counts: Tensor) -> Tensor:
         """Rows [A, m] sorted by expert through `experts`, counts[i] rows each."""
-        c = self.config
         w13 = torch.cat([self.experts.decode("w1", experts), self.experts.decode("w3", experts)], 1)
         w2 = self.experts.decode("w2", experts)
         local = torch.repeat_interleave(
@@ -155,7 +154,7 @@ class PackedMoe(LatentMoe):
         )
         ones = torch.ones(len(rows), 1, dtype=rows.dtype, device=rows.device)
         out, _ = grouped_experts(rows, local.unsqueeze(1), ones, w13.to(rows.dtype),
-                                 w2.to(rows.dtype), c.situ_beta, c.situ_linear_beta)
+                                 w2.to(rows.dtype), activation(self.config))
         return out
 
 

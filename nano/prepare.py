@@ -19,6 +19,7 @@ from typing import Any
 from nano import bpe
 from nano.config import SPECIAL_NAMES, default_specials
 from nano.documents import DataError, ReadStats, read_documents
+from nano.dsv4 import tokenizer as dsv4
 from nano.files import provenance, sha256_of, write_atomic, write_json
 from nano.stream import write_stream
 
@@ -94,6 +95,15 @@ class Vocabulary:
 def own_vocabulary(documents: list[str], size: int, out: Path, name: str) -> Vocabulary:
     tokens = bpe.train_bpe(bpe.count_chunks(documents), size)
     return _from_json(bpe.save_own(out, name, tokens), None)
+
+
+def dsv4_vocabulary(documents: list[str], size: int, out: Path, name: str) -> Vocabulary:
+    """`<name>.tokenizer.json` of `size` ids in all, for DeepSeek-V4 models."""
+    return _from_tokenizer_json(dsv4.train(documents, size, out / (name + dsv4.SUFFIX)))
+
+
+def _from_tokenizer_json(t: dsv4.Tokenizer) -> Vocabulary:
+    return Vocabulary(t.encode, t.specials, t.vocab_size, t.sha256)
 
 
 def remap_vocabulary(documents: list[str], ranks: Path, top: int, out: Path) -> Vocabulary:
@@ -172,8 +182,12 @@ def write_frequencies(path: Path, counts: Counter[int]) -> None:
 
 
 def choose_vocabulary(args: argparse.Namespace, documents: list[str]) -> Vocabulary:
+    if args.train_bpe and args.arch == "dsv4":
+        return dsv4_vocabulary(documents, args.train_bpe, args.out, args.name)
     if args.train_bpe:
         return own_vocabulary(documents, args.train_bpe, args.out, args.name)
+    if args.bpe and args.bpe.name.endswith(dsv4.SUFFIX):
+        return _from_tokenizer_json(dsv4.Tokenizer(args.bpe))
     if args.bpe:
         return _from_json(args.bpe, args.tokenizer)
     if args.top:
@@ -186,7 +200,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--data", nargs="+", required=True, help=".txt/.jsonl/.json, .gz/.zst, or -")
     p.add_argument("--out", type=Path, required=True, help="directory for the streams")
     p.add_argument("--train-bpe", type=int, metavar="N", help="train an own BPE of N tokens")
-    p.add_argument("--bpe", type=Path, help="an existing <name>.vocab.json")
+    p.add_argument("--arch", choices=("k3", "dsv4"), default="k3",
+                   help="form of a trained BPE; dsv4: tokenizer.json, N counts the specials too")
+    p.add_argument("--bpe", type=Path, help="an existing <name>.vocab.json or .tokenizer.json")
     p.add_argument("--tokenizer", type=Path, help="full rank file")
     p.add_argument("--top", type=int, help="keep the N most frequent ids of --tokenizer")
     p.add_argument("--name", default="own", help="stem of the trained vocabulary")

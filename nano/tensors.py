@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from nano.config import K3Config
 
-EXPERT_NAME = re.compile(r"layers\.(\d+)\.block_sparse_moe\.experts\.(\d+)\.(w[123])")
-STACK_NAME = re.compile(r"layers\.(\d+)\.block_sparse_moe\.experts\.(w[123])")
+# Names of both architectures; groups: layer, expert, part.
+EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:block_sparse_moe|ffn)\.experts\.(\d+)\.(w[123])")
+STACK_NAME = re.compile(r"layers\.(\d+)\.(?:block_sparse_moe|ffn)\.experts\.(w[123])")
 EXPERT_PARTS = ("w1", "w2", "w3")  # gate, down, up
 # Tensors whose exact values decide discrete choices or shape a state over many steps, and which
 # are small: they stay f32 in a bf16 spine.
-KEEP_F32 = ("block_sparse_moe.gate.weight", "conv1d.weight")
+KEEP_F32 = (".gate.weight", "conv1d.weight", "ape", "_fn")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Tensor:
     name: str
     dims: tuple[int, ...]
     expert: bool = False
+    integer: bool = False  # i32; every other tensor holds reals
 
     @property
     def elements(self) -> int:
@@ -36,7 +38,8 @@ class Tensor:
     @property
     def is_spine_matrix(self) -> bool:
         """Whether a bf16 spine holds this tensor in bf16."""
-        return not self.expert and len(self.dims) == 2 and not self.name.endswith(KEEP_F32)
+        real = not self.expert and not self.integer
+        return real and len(self.dims) == 2 and not self.name.endswith(KEEP_F32)
 
 
 def expert_name(layer: int, expert: int, part: str) -> str:
@@ -45,6 +48,11 @@ def expert_name(layer: int, expert: int, part: str) -> str:
 
 def stack_name(layer: int, part: str) -> str:
     return f"layers.{layer}.block_sparse_moe.experts.{part}"
+
+
+def stack_of(expert: str) -> str:
+    """The stack that holds an expert's matrix: its name without the expert's number."""
+    return re.sub(r"\.\d+\.(w[123])$", r".\1", expert)
 
 
 def k3_tensors(config: K3Config) -> Iterator[Tensor]:

@@ -22,7 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from nano import checkpoint, distributed, watchdog
-from nano.config import ConfigError, K3Config
+from nano.arch import CONFIGS, Config, load_config
+from nano.config import ConfigError
 from nano.documents import DataError
 from nano.files import provenance, write_json
 from nano.optim import OptimConfig
@@ -37,6 +38,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--data", type=Path, required=True, help="prefix of the training stream")
     p.add_argument("--valid", type=Path, help="prefix of the held-out stream (default: beside it)")
     p.add_argument("--out", type=Path, required=True, help="run directory")
+    p.add_argument("--arch", choices=tuple(CONFIGS), default="k3", help="without --config")
     p.add_argument("--config", type=Path, help="model config, JSON")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     p.add_argument("--batch", type=int, default=32)
@@ -96,23 +98,25 @@ def budget_of(args: argparse.Namespace) -> Budget:
     return Budget(args.steps, args.tokens, args.minutes, deadline)
 
 
-def model_config(args: argparse.Namespace, shards: list[TokenStream]) -> K3Config:
+def model_config(args: argparse.Namespace, shards: list[TokenStream]) -> Config:
     """Config of the run: file or defaults, then --set, then the stream's vocabulary."""
-    data: dict[str, Any] = K3Config.load(args.config).to_json() if args.config else {}
+    base = load_config(args.config) if args.config else CONFIGS[args.arch]()
+    data, known = dataclasses.asdict(base), {f.name for f in dataclasses.fields(base)} - {"extra"}
+    changes: dict[str, Any] = {}
     for item in args.overrides:
         key, _, value = item.partition("=")
+        if key not in known:
+            raise ConfigError(f"unknown config key: {key}")
         try:
-            data[key] = json.loads(value)
+            changes[key] = json.loads(value)
         except ValueError:
-            data[key] = value
-    if "n_layers" in data and not args.config:
-        data.setdefault("mla_layers", None)
+            changes[key] = value
+    if "n_layers" in changes and not args.config and args.arch == "k3":
+        data |= {"mla_layers": None, "dense_layers": None}  # derived from the number of layers
+    data |= changes
     data["vocab"] = shards[0].meta["vocab_size"]
     data["specials"] = shards[0].meta["specials"]
-    config = K3Config.from_json(data)
-    if config.extra:
-        raise ConfigError(f"unknown config key: {', '.join(config.extra)}")
-    return config
+    return type(base).from_json({k: v for k, v in data.items() if k in known} | data["extra"])
 
 
 def train_config(args: argparse.Namespace) -> TrainConfig:

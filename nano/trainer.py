@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from nano import checkpoint
+from nano.arch import Config
 from nano.balance import balance_step, load_statistics
-from nano.config import K3Config
 from nano.distributed import Group
 from nano.files import write_atomic
-from nano.model import ForwardOptions, K3Model, initialise
+from nano.model import ForwardOptions
+from nano.models import build_model, initialise
 from nano.optim import Ema, OptimConfig, Optimizer, clip_gradients
 from nano.sampler import Batch, EpochSampler, sequential_batches
 from nano.schedule import Budget, Schedule, balance_rate
@@ -57,12 +58,12 @@ class TrainConfig:
 
 class Trainer:
     def __init__(
-        self, model_config: K3Config, config: TrainConfig, shards: list[TokenStream],
+        self, model_config: Config, config: TrainConfig, shards: list[TokenStream],
         valid: TokenStream | None, budget: Budget, run: Path, group: Group | None = None,
     ) -> None:
         self.config, self.budget, self.run = config, budget, run
         self.group = group or Group()
-        self.model = K3Model(model_config)
+        self.model = build_model(model_config)
         initialise(self.model, torch.Generator().manual_seed(config.seed))
         self.params = [p for _, p in self.model.named_parameters()]
         self.optimizer = Optimizer(self.model.named_parameters(), config.optim)

@@ -7,23 +7,31 @@ from typing import Any
 
 from nano.documents import read_documents
 from nano.files import sha256_of, write_json
-from nano.prepare import encode_split, own_vocabulary, write_frequencies
+from nano.prepare import dsv4_vocabulary, encode_split, own_vocabulary, write_frequencies
 from nano.story.corpus import augmented_epoch, clean, collect_names
 
 VOCAB_TOKENS = 2040
 EPOCHS = 8
+MARKS = 8  # special ids of either kind of vocabulary
 
 
 def build_streams(
     corpus: Path, valid: Path, out: Path, seed: int = 1, vocab: int = VOCAB_TOKENS,
-    epochs: int = EPOCHS,
+    epochs: int = EPOCHS, arch: str = "k3",
 ) -> dict[str, Any]:
-    """Writes `train-000..`, `valid`, `story.tiktoken`, `story.vocab.json`, `freq.txt`."""
+    """Writes `train-000..`, `valid`, `freq.txt` and the vocabulary.
+
+    That is `story.tiktoken` and `story.vocab.json`, or `story.tokenizer.json` for dsv4.  Of both
+    kinds `vocab` counts the tokens without the eight marks.
+    """
     out.mkdir(parents=True, exist_ok=True)
     raw, held_out = list(read_documents(corpus)), list(read_documents(valid))
     names = collect_names(raw)
     cleaned = clean(raw, held_out, set(names))
-    vocabulary = own_vocabulary(cleaned.stories, vocab, out, "story")
+    if arch == "dsv4":
+        vocabulary = dsv4_vocabulary(cleaned.stories, vocab + MARKS, out, "story")
+    else:
+        vocabulary = own_vocabulary(cleaned.stories, vocab, out, "story")
     extra = {"corpus_sha256": sha256_of(corpus), "valid_sha256": sha256_of(valid)}
     for epoch in range(epochs):
         texts = augmented_epoch(cleaned.stories, names, seed, epoch)
