@@ -42,7 +42,7 @@ OPTIONAL = (
 class Dsv4Config:
     """One model.  The defaults are the bundled story model's."""
 
-    n_layers: int = 6
+    n_layers: int = 4
     hidden: int = 128
     vocab: int = 2048
     n_heads: int = 4
@@ -52,7 +52,7 @@ class Dsv4Config:
     o_lora_rank: int = 64
     o_groups: int = 2
     sliding_window: int = 64
-    compress_ratios: list[int] = field(default_factory=lambda: [0, 0, 4, 32, 4, 32])
+    compress_ratios: list[int] = field(default_factory=lambda: [0, 4, 32, 4])
     rope_theta: float = 10000.0
     compress_rope_theta: float = 160000.0
     index_n_heads: int = 4

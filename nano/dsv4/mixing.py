@@ -6,6 +6,7 @@ Shapes: X [..., S, d].  All of it is computed in at least f32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,16 +23,35 @@ class Mix:
     comb: Tensor  # [..., S, S] weight of old stream a in new stream b at [a, b]
 
 
-def sinkhorn(c: Tensor, iterations: int, eps: float) -> Tensor:
-    """Rows by softmax, then columns and rows to sum 1 in turn, ending with columns; [..., S, S].
+class _Sinkhorn(torch.autograd.Function):
+    """On c [S, S, N]: sums over a few rows of N numbers are much faster than N sums of a few.
 
-    Works on [S, S, N]: sums over a few rows of N numbers are much faster than N sums of a few.
+    A pass divides by sums, m = u / (sum u + eps); its gradient is (g - sum(g m)) / (sum u + eps).
     """
-    m = c.flatten(0, -3).permute(1, 2, 0).contiguous().softmax(dim=1) + eps
-    m = m / (m.sum(dim=0, keepdim=True) + eps)
-    for _ in range(iterations - 1):
-        m = m / (m.sum(dim=1, keepdim=True) + eps)
-        m = m / (m.sum(dim=0, keepdim=True) + eps)
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, iterations: int, eps: float) -> Tensor:
+        p = c.softmax(dim=1)
+        m, saved = p + eps, [p]
+        for n in range(2 * iterations - 1):
+            total = m.sum(dim=n % 2, keepdim=True).add_(eps)  # columns, rows, columns, ...
+            m = m / total
+            saved += [m, total]
+        ctx.save_for_backward(*saved)
+        return m
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        p, *saved = ctx.saved_tensors
+        for n in reversed(range(len(saved) // 2)):
+            m, total = saved[2 * n], saved[2 * n + 1]
+            grad = (grad - (grad * m).sum(dim=n % 2, keepdim=True)).div_(total)
+        return p * (grad - (grad * p).sum(dim=1, keepdim=True)), None, None
+
+
+def sinkhorn(c: Tensor, iterations: int, eps: float) -> Tensor:
+    """Rows by softmax, then columns and rows to sum 1 in turn, ending with columns; [..., S, S]."""
+    m = _Sinkhorn.apply(c.flatten(0, -3).permute(1, 2, 0).contiguous(), iterations, eps)
     return m.permute(2, 0, 1).contiguous().view(c.shape)
 
 
