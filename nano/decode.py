@@ -14,7 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nano.dsv4.decode import StepDecoder as Dsv4StepDecoder
+from nano.dsv4.model import Dsv4Model
 from nano.model import Documents, K3Model, KdaAttention, Layer, MlaAttention, mix, rms
+from nano.models import Model
 
 _MASK32 = (1 << 32) - 1
 
@@ -171,12 +174,18 @@ class Sampler:
         return logits
 
 
+def step_decoder(model: Model, batch: int) -> StepDecoder | Dsv4StepDecoder:
+    if isinstance(model, Dsv4Model):
+        return Dsv4StepDecoder(model, batch)
+    return StepDecoder(model, batch)
+
+
 def generate(
-    model: K3Model, prompts: list[list[int]], samplers: list[Sampler], limit: int, stop: set[int]
+    model: Model, prompts: list[list[int]], samplers: list[Sampler], limit: int, stop: set[int]
 ) -> tuple[list[list[int]], list[bool]]:
     """Continues every prompt by up to `limit` tokens; ids without the stop token, and whether
     each reached one."""
-    decoder = StepDecoder(model, len(prompts))
+    decoder = step_decoder(model, len(prompts))
     out: list[list[int]] = [[] for _ in prompts]
     ended = [False] * len(prompts)
     current = [p[0] for p in prompts]

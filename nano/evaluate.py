@@ -22,11 +22,12 @@ from nano.config import ConfigError
 from nano.curve import plot
 from nano.decode import Sampler, generate
 from nano.documents import DataError, read_documents
+from nano.dsv4.tokenizer import Tokenizer as Dsv4Tokenizer
 from nano.files import sha256_of, write_atomic, write_json
 from nano.heldout import measure
 from nano.loading import load_model, tokenizer_beside
 from nano.mkim import MkimError
-from nano.model import K3Model
+from nano.models import Model
 from nano.overlap import NGRAM, TrainingIndex
 from nano.stream import open_shards, open_stream
 
@@ -44,7 +45,8 @@ class Story:
 
 
 def run_battery(
-    model: K3Model, tokenizer: Tokenizer, sampler: Sampler, limit: int, known: set[str] | None
+    model: Model, tokenizer: Tokenizer | Dsv4Tokenizer, sampler: Sampler, limit: int,
+    known: set[str] | None,
 ) -> list[Story]:
     """All prompts with the sampler's settings; prompt i uses seed + i."""
     prompts = [[tokenizer.bos, *tokenizer.encode(p)] for p in PROMPTS]

@@ -26,6 +26,8 @@ from nano import bpe, mxfp4
 from nano.arch import Config, config_from_json, expert_count, model_tensors
 from nano.checkpoint import EMA, MODEL, Checkpoint, CheckpointError, open_checkpoint
 from nano.config import K3Config
+from nano.dsv4 import tokenizer as dsv4
+from nano.dsv4.config import Dsv4Config
 from nano.files import sha256_of, write_atomic, write_json
 from nano.mkim import EXTENDED_FORMAT, DType, MkimError
 from nano.mkim_writer import MkimWriter, Spec
@@ -238,8 +240,11 @@ def read_vocabulary(path: Path) -> dict[str, Any]:
     return vocab
 
 
-def apply_vocabulary(config: K3Config, path: Path) -> None:
+def apply_vocabulary(config: Config, path: Path) -> None:
     """Takes the special ids and the label from the vocabulary; sizes must agree."""
+    if path.name.endswith(dsv4.SUFFIX):
+        _apply_tokenizer_json(config, path)
+        return
     vocab = read_vocabulary(path)
     size = int(vocab.get("vocab_size", len(vocab["nano_to_kimi"]) + 8))
     if size != config.vocab:
@@ -249,8 +254,24 @@ def apply_vocabulary(config: K3Config, path: Path) -> None:
     config.validate()
 
 
+def _apply_tokenizer_json(config: Config, path: Path) -> None:
+    tokenizer = dsv4.Tokenizer(path)
+    if not isinstance(config, Dsv4Config):
+        raise bpe.VocabError(f"{path}: a tokenizer.json is for DeepSeek-V4 models only")
+    if tokenizer.vocab_size != config.vocab:
+        raise bpe.VocabError(
+            f"{path}: {tokenizer.vocab_size} tokens, but the model has {config.vocab}"
+        )
+    config.specials = dict(tokenizer.specials)
+    config.tokenizer = "tokenizer.json"
+
+
 def place_vocabulary(source: Path, model: Path) -> list[Path]:
     """Copies the vocabulary, and its rank file if it has one, beside the model under its stem."""
+    if source.name.endswith(dsv4.SUFFIX):
+        target = model.with_name(model.stem + dsv4.SUFFIX)
+        write_atomic(target, source.read_bytes())
+        return [target]
     vocab = read_vocabulary(source)
     placed = []
     if "base" in vocab:

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from nano.balance import load_statistics
-from nano.model import IGNORE, K3Model
+from nano.model import IGNORE
+from nano.models import Model
 from nano.sampler import sequential_batches
 from nano.stream import TokenStream
 
@@ -46,7 +47,7 @@ class HeldOut:
 
 
 @torch.no_grad()
-def measure(model: K3Model, stream: TokenStream, batch: int = 8, seq: int = 512) -> HeldOut:
+def measure(model: Model, stream: TokenStream, batch: int = 8, seq: int = 512) -> HeldOut:
     """Every document from its beginning; documents longer than `seq` continue without context."""
     out = HeldOut(text_bytes=int(stream.meta["bytes"]))
     was_training = model.training

@@ -9,6 +9,8 @@ import torch
 from nano import checkpoint
 from nano.bin2pt import read_state
 from nano.bpe import Tokenizer, load_tokenizer
+from nano.dsv4.tokenizer import SUFFIX
+from nano.dsv4.tokenizer import Tokenizer as Dsv4Tokenizer
 from nano.mkim import MkimFile
 from nano.models import Model, build_model
 
@@ -30,9 +32,16 @@ def load_model(path: Path, averaged: bool = True) -> Model:
     return model.eval()
 
 
-def tokenizer_beside(model: Path, vocab: Path | None, ranks: Path | None = None) -> Tokenizer:
-    """The given vocabulary, or `<stem>.vocab.json` next to the model file."""
-    path = vocab or model.with_name(f"{model.stem}.vocab.json")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no vocabulary here (give --vocab)")
-    return load_tokenizer(path, ranks)
+def tokenizer_beside(
+    model: Path, vocab: Path | None, ranks: Path | None = None
+) -> Tokenizer | Dsv4Tokenizer:
+    """The given vocabulary, or `<stem>.vocab.json` or `<stem>.tokenizer.json` next to the model."""
+    beside = [model.with_name(model.stem + suffix) for suffix in (".vocab.json", SUFFIX)]
+    candidates = beside if vocab is None else [vocab]
+    for path in candidates:
+        if path.is_file():
+            if path.name.endswith(SUFFIX):
+                return Dsv4Tokenizer(path)
+            return load_tokenizer(path, ranks)
+    names = " or ".join(str(path) for path in candidates)
+    raise FileNotFoundError(f"{names}: no vocabulary here (give --vocab)")

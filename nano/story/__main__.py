@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nano import evaluate, train
+from nano.arch import CONFIGS
 from nano.bpe import VocabError
 from nano.checkpoint import CheckpointError, open_checkpoint
 from nano.curve import plot
@@ -24,7 +25,7 @@ from nano.loading import load_model
 from nano.ngram import five_gram
 from nano.story.recipe import train_flags
 from nano.story.report import write_report
-from nano.story.streams import EPOCHS, VOCAB_TOKENS, build_streams
+from nano.story.streams import EPOCHS, VOCAB_TOKENS, VOCABULARY, build_streams
 from nano.stream import open_shards, open_stream
 
 MAX_BYTES = 12_000_000
@@ -38,7 +39,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--valid", type=Path, required=True, help="held-out stories, same form")
     p.add_argument("--out", type=Path, default=Path("models"), help="folder of the model's files")
     p.add_argument("--work", type=Path, required=True, help="folder for streams and checkpoints")
-    p.add_argument("--name", default="story-k3", help="stem of the model's files")
+    p.add_argument("--arch", choices=tuple(CONFIGS), default="k3")
+    p.add_argument("--name", help="stem of the model's files (default: story-ARCH)")
     p.add_argument("--steps", type=int, help="training steps of 4096 tokens")
     p.add_argument("--minutes", type=float, help="training time instead of steps")
     p.add_argument("--deadline", help="end training at HH:MM instead")
@@ -53,6 +55,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                    help="change the model config")
     args = p.parse_args(argv)
+    args.name = args.name or f"story-{args.arch}"
     if sum(x is not None for x in (args.steps, args.minutes, args.deadline)) != 1:
         p.error("give one of --steps, --minutes, --deadline")
     return args
@@ -71,7 +74,8 @@ def prepare(args: argparse.Namespace, data: Path) -> dict[str, Any]:
     done = data / "corpus.json"
     if done.is_file():
         return json.loads(done.read_text())
-    return build_streams(args.corpus, args.valid, data, args.seed, args.vocab_tokens, args.epochs)
+    return build_streams(args.corpus, args.valid, data, args.seed, args.vocab_tokens, args.epochs,
+                         args.arch)
 
 
 def run_training(args: argparse.Namespace, data: Path, run: Path) -> int:
@@ -79,7 +83,9 @@ def run_training(args: argparse.Namespace, data: Path, run: Path) -> int:
     if (run / "latest").exists() and open_checkpoint(run).state["finished"]:
         return 0
     changes = dict(item.split("=", 1) for item in args.train_flag)
-    flags = train_flags(data, run, budget_flags(args), args.threads, args.seed, changes)
+    flags = train_flags(
+        args.arch, data, run, budget_flags(args), args.threads, args.seed, changes
+    )
     for item in args.overrides:
         flags += ["--set", item]
     return train.main(flags)
@@ -94,7 +100,7 @@ def finish(args: argparse.Namespace, data: Path, run: Path, corpus: dict[str, An
     best = min(before, key=lambda name: before[name]["bits_per_byte"])
     options = ExportOptions(weights=best, spine=args.spine, fold_a_log=True)
     model = stem.with_suffix(".bin")
-    exported = export(run, model, options, data / "story.vocab.json")
+    exported = export(run, model, options, data / VOCABULARY[args.arch])
     evaluation = evaluate.evaluate(evaluate.parse([
         str(model), "--valid", str(data / "valid"), "--corpus", str(args.corpus),
         "--train", str(data / "train"),

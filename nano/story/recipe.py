@@ -1,7 +1,9 @@
 """How the bundled model is trained: the flags of `nano.train`, in one place.
 
-The architecture is the default of `nano.config.K3Config`: 8 layers (KDA, with MLA at 3 and 7),
+The K3 architecture is the default of `nano.config.K3Config`: 8 layers (KDA, with MLA at 3 and 7),
 width 160, 48 experts of which 4 work per token, vocabulary 2048, 6.44 M parameters.
+The DeepSeek-V4 architecture is the default of `nano.dsv4.config.Dsv4Config`: 4 layers (window,
+two with an indexer, one dense), width 128, 40 experts of which 4 work per token, vocabulary 2048.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ RECIPE = {
     "--ckpt-every": "1000000",  # by time only
     "--ckpt-secs": "240",
 }
+# For a smaller budget: half the batch, less dropout.
+RECIPE_DSV4 = {
+    "--batch": "4", "--warmup": "50", "--dropout": "0.05", "--dropout-from": "0.5",
+}
 
 
 def train_flags(
-    data: Path, run: Path, budget: list[str], threads: int, seed: int,
+    arch: str, data: Path, run: Path, budget: list[str], threads: int, seed: int,
     changes: dict[str, str] | None = None,
 ) -> list[str]:
     """Arguments of `nano.train`; continues a run that has begun."""
-    recipe = {**RECIPE, **(changes or {}), "--threads": str(threads), "--seed": str(seed)}
-    flags = ["--data", str(data / "train"), "--out", str(run), *budget]
+    recipe = RECIPE | (RECIPE_DSV4 if arch == "dsv4" else {}) | (changes or {})
+    recipe |= {"--threads": str(threads), "--seed": str(seed)}
+    flags = ["--arch", arch, "--data", str(data / "train"), "--out", str(run), *budget]
     flags += [part for item in recipe.items() for part in item]
     return [*flags, "--resume"] if (run / "latest").exists() else flags

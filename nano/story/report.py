@@ -36,10 +36,10 @@ def write_report(
     stem = path.name.removesuffix(".report.md")
     lines = [
         f"# {stem}", "",
-        "A Kimi K3 model trained from scratch on short English stories.", "",
+        f"A {_kind(model)} model trained from scratch on short English stories.", "",
         "## Files", "",
         f"* `{stem}.bin`: {exported['bytes']} bytes, SHA-256 `{exported['sha256']}`",
-        f"* `{stem}.vocab.json`, `{stem}.tiktoken`: its own byte-level BPE vocabulary",
+        f"* {_vocabulary_files(exported)}: its own byte-level BPE vocabulary",
         f"* `{stem}.samples.txt`: every output of the battery, unedited",
         f"* `{stem}.train.jsonl`, `{stem}.curve.png`: the log and its curve", "",
         "## Data", "",
@@ -51,11 +51,7 @@ def write_report(
         "repository.", "",
         "## Recipe", "",
         "| | |", "|---|---|",
-        f"| layers | {model['n_layers']} (MLA at {model['mla_layers']}, dense at "
-        f"{model['dense_layers']}) |",
-        f"| width, vocabulary | {model['hidden']}, {model['vocab']} |",
-        f"| experts | {model['n_experts']}, {model['top_k']} per token, "
-        f"{model['routed_hidden']} x {model['moe_inter']} |",
+        *_architecture(model),
         *(f"| {key} | {value} |" for key, value in _flat(settings["train"]).items()),
         f"| steps, tokens | {course['steps']}, {course['tokens']} "
         f"(about {course['tokens'] / corpus['tokens_per_epoch']:.1f} epochs) |",
@@ -76,6 +72,37 @@ def write_report(
                                            "## Evaluation of the exported file")
     text = text.replace("\n## Router", "\n### Router").replace("\n## Battery", "\n### Battery")
     path.write_text("\n".join(lines) + "\n" + text, encoding="utf-8")
+
+
+def _kind(model: dict[str, Any]) -> str:
+    return "DeepSeek-V4" if "ds" in model else "Kimi K3"
+
+
+def _vocabulary_files(exported: dict[str, Any]) -> str:
+    names = (Path(f).name for f in exported["files"] if not f.endswith(".bin"))
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _architecture(model: dict[str, Any]) -> list[str]:
+    """Rows of the recipe's table."""
+    if "ds" in model:
+        ds = model["ds"]
+        return [
+            f"| layers | {ds['n_layers']}, tokens per compressed row {ds['compress_ratios']}, "
+            f"window {ds['sliding_window']}, {ds['index_topk']} rows picked |",
+            f"| width, vocabulary | {ds['hidden']} in {ds['hc_mult']} streams, {ds['vocab']} |",
+            f"| heads | {ds['n_heads']} of {ds['head_dim']}, one shared key and value |",
+            f"| experts | {ds['n_routed_experts']}, {ds['num_experts_per_tok']} per token, "
+            f"{ds['hidden']} x {ds['moe_intermediate_size']}; {ds['num_hash_layers']} layer(s) "
+            "routed by token id |",
+        ]
+    return [
+        f"| layers | {model['n_layers']} (MLA at {model['mla_layers']}, dense at "
+        f"{model['dense_layers']}) |",
+        f"| width, vocabulary | {model['hidden']}, {model['vocab']} |",
+        f"| experts | {model['n_experts']}, {model['top_k']} per token, "
+        f"{model['routed_hidden']} x {model['moe_inter']} |",
+    ]
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from nano.story.corpus import augmented_epoch, clean, collect_names
 
 VOCAB_TOKENS = 2040
 EPOCHS = 8
+VOCABULARY = {"k3": "story.vocab.json", "dsv4": "story.tokenizer.json"}
 MARKS = 8  # special ids of either kind of vocabulary
 
 

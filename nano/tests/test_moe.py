@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from nano.balance import load_statistics, update_bias
 from nano.moe import grouped_experts, route, situ
 
 BETA, LINEAR_BETA = 4.0, 25.0
+ACTIVATE = functools.partial(situ, beta=BETA, linear_beta=LINEAR_BETA)
 
 
 def loop(x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor) -> Tensor:
@@ -46,7 +49,7 @@ def case(n: int, k: int, e: int, collapse: float = 0.0) -> tuple[Tensor, ...]:
 def test_grouped_experts_equal_a_loop(n: int, k: int, e: int, collapse: float) -> None:
     x, ids, weights, w13, w2 = case(n, k, e, collapse)
     leaves = [t.requires_grad_() for t in (x, weights, w13, w2)]
-    got, counts = grouped_experts(x, ids, weights, w13, w2, BETA, LINEAR_BETA)
+    got, counts = grouped_experts(x, ids, weights, w13, w2, ACTIVATE)
     got.sin().sum().backward()
     grads = [t.grad.clone() for t in leaves]
     for t in leaves:
