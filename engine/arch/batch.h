@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "engine/base/result.h"
@@ -23,6 +24,8 @@ struct BatchRows {
   size_t rows = 0;
   ForwardObserver* observer = nullptr;
   Precision precision = Precision::kExact;  // of all items
+  // About what the pieces of a layer between its products take per row.
+  uint64_t row_nanoseconds = 1000;
 };
 
 // `S`: the sequences of an architecture.
@@ -95,18 +98,20 @@ struct Activations {
   Q8Activations q8;
 };
 
-// Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there is
-// one, else on the pool. `body` treats every row alike and returns nothing.
+// Calls body(begin, end) for ranges that cover [0, rows): on the calling thread when there are few,
+// else on the pool. `body` treats every row alike and returns nothing.
 template <typename Body>
-Status ForRows(ThreadPool& pool, size_t rows, const Body& body) {
-  if (rows <= 1 || pool.size() == 1) {
+Status ForRows(const BatchRows& batch, size_t rows, const Body& body) {
+  ThreadPool& pool = batch.pool;
+  if (pool.size() == 1 || rows <= 1) {
     body(size_t{0}, rows);
     return {};
   }
   const size_t tasks =
       rows <= 16 ? std::min(rows, pool.size()) : std::min(rows / 8, 4 * pool.size());
-  return pool.ParallelFor(
-      tasks, [&](size_t task, size_t) { body(rows * task / tasks, rows * (task + 1) / tasks); });
+  return pool.ParallelFor(tasks, rows * batch.row_nanoseconds, [&](size_t task, size_t) {
+    body(rows * task / tasks, rows * (task + 1) / tasks);
+  });
 }
 
 }  // namespace mk

@@ -5,6 +5,12 @@
 namespace mk {
 namespace {
 
+// Weights of an expert up to which one worker does all of it. Larger ones are cut into slices: they
+// are worth the barriers, and an expert more or less would upset the balance.
+constexpr size_t kSmallExpert = size_t{256} << 10;
+// About what one thread gets through.
+constexpr uint64_t kWeightsPerNanosecond = 25;
+
 // Gives the experts of a layer back when the layer is done with them.
 class Lease {
  public:
@@ -35,6 +41,12 @@ ExpertJob Product(const ExpertMatrix& w, const Activations& x, float* y, size_t 
   return {w, x.values, x.ld, y, w.rows, n, x.q8.high};
 }
 
+void Prefetch(const ExpertWeights& weights) {
+  PrefetchExpert(weights.gate);
+  PrefetchExpert(weights.up);
+  PrefetchExpert(weights.down);
+}
+
 }  // namespace
 
 RoutedExperts::RoutedExperts(const ExpertShape& shape, size_t top_k, const BatchRows& batch)
@@ -44,6 +56,7 @@ RoutedExperts::RoutedExperts(const ExpertShape& shape, size_t top_k, const Batch
   picks_ = arena.Allocate<int32_t>(slot_count);
   weights_ = arena.Allocate<float>(slot_count);
   slots_ = arena.Allocate<uint32_t>(slot_count);
+  rows_ = arena.Allocate<uint32_t>(slot_count);
   slot_weights_ = arena.Allocate<float>(slot_count);
   count_ = arena.Allocate<uint32_t>(shape.experts);
   std::fill(count_.begin(), count_.end(), 0);
@@ -86,50 +99,86 @@ std::span<const uint32_t> RoutedExperts::GroupByExpert() const {
   for (size_t a = 0; a < active; ++a) count_[active_[a]] = first_[a];  // next free slot
   for (size_t i = 0; i < picks_.size(); ++i) {
     slots_[i] = count_[static_cast<size_t>(picks_[i])]++;
+    rows_[slots_[i]] = static_cast<uint32_t>(i / top_k_);
     slot_weights_[slots_[i]] = weights_[i];
   }
   for (size_t a = 0; a < active; ++a) count_[active_[a]] = 0;
   return active_.first(active);
 }
 
-// The input of every pick, copied to the pick's slot.
-Status RoutedExperts::Gather(const BatchRows& batch, const Activations& x) const {
-  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
-    for (size_t row = begin; row < end; ++row) {
-      for (size_t i = row * top_k_; i < (row + 1) * top_k_; ++i) CopyRow(x, row, input_, slots_[i]);
-    }
+// The inputs of the expert's slots, next to each other.
+Activations RoutedExperts::Gather(const Expert& expert, const Activations& x) const {
+  if (expert.count == 1) return x.From(rows_[expert.first]);
+  for (size_t slot = expert.first; slot < expert.first + expert.count; ++slot) {
+    CopyRow(x, rows_[slot], input_, slot);
+  }
+  return input_.From(expert.first);
+}
+
+// The activation of slots [begin, end), in place of the gates.
+void RoutedExperts::Activate(size_t begin, size_t end, Activation activation) const {
+  const size_t floats = (end - begin) * inner_;
+  activation({{gate_.row(begin), floats},
+              {up_ + begin * inner_, floats},
+              slot_weights_.subspan(begin, end - begin),
+              inner_});
+  gate_.Seal(begin, end);
+}
+
+// All of an expert. `next`: the one that the same worker takes after it, or null.
+void RoutedExperts::RunExpert(const Expert& expert, const ExpertWeights* next, const Activations& x,
+                              Activation activation) const {
+  const Activations rows = Gather(expert, x);
+  const auto multiply = [&](ExpertMatrix ExpertWeights::*part, const Activations& in, float* out) {
+    const ExpertMatrix& w = expert.weights.*part;
+    ExpertJob job = Product(w, in, out, expert.count);
+    if (next != nullptr && (next->*part).kind == w.kind) job.ahead = (next->*part).packed;
+    ExpertMatMul(job, 0, w.rows);
+  };
+  multiply(&ExpertWeights::gate, rows, gate_.row(expert.first));
+  multiply(&ExpertWeights::up, rows, up_ + expert.first * inner_);
+  Activate(expert.first, expert.first + expert.count, activation);
+  multiply(&ExpertWeights::down, gate_.From(expert.first), output_ + expert.first * width_);
+}
+
+// True if experts are small and none of them has more than the share of a worker.
+bool RoutedExperts::OneWorkerPerExpert(size_t active, size_t workers) const {
+  if (3 * inner_ * width_ > kSmallExpert) return false;
+  size_t most = 0;
+  for (size_t a = 0; a < active; ++a) most = std::max(most, ExpertAt(a).count);
+  return most * workers <= first_[active];
+}
+
+Status RoutedExperts::RunWhole(size_t active, const BatchRows& batch, const Activations& x,
+                               Activation activation) const {
+  const uint64_t nanoseconds = 3 * inner_ * width_ * first_[active] / kWeightsPerNanosecond;
+  ThreadPool& pool = batch.pool;
+  return pool.ParallelFor(active, nanoseconds, [&](size_t a, size_t) {
+    if (pool.StartsRun(a, active)) Prefetch(experts_[a]);
+    const bool goes_on = a + 1 < active && !pool.StartsRun(a + 1, active);
+    RunExpert(ExpertAt(a), goes_on ? &experts_[a + 1] : nullptr, x, activation);
   });
 }
 
-Status RoutedExperts::Multiply(std::span<const uint32_t> active, const BatchRows& batch,
-                               Activation activation) const {
-  const auto slot_count = [&](size_t a) -> size_t { return first_[a + 1] - first_[a]; };
-  size_t n = 0;
-  for (size_t a = 0; a < active.size(); ++a) {
-    const size_t first = first_[a];
-    const Activations x = input_.From(first);
-    const size_t count = slot_count(a);
-    jobs_[n++] = Product(experts_[a].gate, x, gate_.row(first), count);
-    jobs_[n++] = Product(experts_[a].up, x, up_ + first * inner_, count);
-  }
-  const std::span<ExpertJob> inputs = jobs_.first(n);
-  n = 0;
-  for (size_t a = 0; a < active.size(); ++a) {
-    const size_t first = first_[a];
-    down_jobs_[n++] =
-        Product(experts_[a].down, gate_.From(first), output_ + first * width_, slot_count(a));
-  }
-  const std::span<ExpertJob> outputs = down_jobs_.first(n);
-  if (Status done = ParallelExpertMatMul(batch.pool, inputs, outputs); !done) return done;
-  Status activated = ForRows(batch.pool, picks_.size(), [&](size_t begin, size_t end) {
-    const size_t floats = (end - begin) * inner_;
-    activation({{gate_.row(begin), floats},
-                {up_ + begin * inner_, floats},
-                slot_weights_.subspan(begin, end - begin),
-                inner_});
-    gate_.Seal(begin, end);
+// All workers on slices of the matrices.
+Status RoutedExperts::RunSliced(size_t active, const BatchRows& batch, const Activations& x,
+                                Activation activation) const {
+  Status gathered = batch.pool.ParallelFor(active, [&](size_t a, size_t) {
+    const Expert expert = ExpertAt(a);
+    const Activations rows = Gather(expert, x);
+    const size_t first = expert.first;
+    const ExpertWeights& w = expert.weights;
+    jobs_[2 * a] = Product(w.gate, rows, gate_.row(first), expert.count);
+    jobs_[2 * a + 1] = Product(w.up, rows, up_ + first * inner_, expert.count);
+    down_jobs_[a] = Product(w.down, gate_.From(first), output_ + first * width_, expert.count);
   });
-  if (!activated) return activated;
+  if (!gathered) return gathered;
+  const std::span<const ExpertJob> outputs = down_jobs_.first(active);
+  Status done = ParallelExpertMatMul(batch.pool, jobs_.first(2 * active), outputs);
+  if (!done) return done;
+  done = ForRows(batch, picks_.size(),
+                 [&](size_t begin, size_t end) { Activate(begin, end, activation); });
+  if (!done) return done;
   return ParallelExpertMatMul(batch.pool, outputs);
 }
 
@@ -137,12 +186,13 @@ Status RoutedExperts::Run(ExpertStore& store, size_t layer, const BatchRows& bat
                           const Activations& x, Activation activation) const {
   const std::span<const uint32_t> active = GroupByExpert();
   store.Prefetch(layer, active);
-  if (Status done = Gather(batch, x); !done) return done;
   if (Status held = store.Acquire(layer, active, experts_.first(active.size())); !held) {
     return held;
   }
   const Lease lease(store, layer, active);
-  return Multiply(active, batch, activation);
+  return OneWorkerPerExpert(active.size(), batch.pool.size())
+             ? RunWhole(active.size(), batch, x, activation)
+             : RunSliced(active.size(), batch, x, activation);
 }
 
 }  // namespace mk

@@ -60,11 +60,25 @@ class RoutedExperts {
   }
 
  private:
+  // Slots [first, first + count) of an active expert.
+  struct Expert {
+    const ExpertWeights& weights;
+    size_t first;
+    size_t count;
+  };
+
   std::span<const uint32_t> GroupByExpert() const;
   void CountSlots(size_t active) const;
-  Status Gather(const BatchRows& batch, const Activations& x) const;
-  Status Multiply(std::span<const uint32_t> active, const BatchRows& batch,
+  Expert ExpertAt(size_t a) const { return {experts_[a], first_[a], first_[a + 1] - first_[a]}; }
+  Activations Gather(const Expert& expert, const Activations& x) const;
+  void Activate(size_t begin, size_t end, Activation activation) const;
+  void RunExpert(const Expert& expert, const ExpertWeights* next, const Activations& x,
+                 Activation activation) const;
+  bool OneWorkerPerExpert(size_t active, size_t workers) const;
+  Status RunWhole(size_t active, const BatchRows& batch, const Activations& x,
                   Activation activation) const;
+  Status RunSliced(size_t active, const BatchRows& batch, const Activations& x,
+                   Activation activation) const;
 
   const size_t width_;
   const size_t inner_;
@@ -72,6 +86,7 @@ class RoutedExperts {
   std::span<int32_t> picks_;          // [rows][k]
   std::span<float> weights_;          // [rows][k]
   std::span<uint32_t> slots_;         // [rows][k]: slot of a pick
+  std::span<uint32_t> rows_;          // [rows k]: row of a slot
   std::span<float> slot_weights_;     // [rows k]
   std::span<uint32_t> count_;         // [E]: picks of an expert, zero between layers
   std::span<uint32_t> first_;         // [E + 1]: first slot of an active expert, then the end

@@ -13,7 +13,7 @@ Status DenseForward(const K3Shape& shape, const DenseWeights& weights, const Bat
   const size_t width = shape.dense_inner;
   const MatMulJob input = x.TimesNarrow(weights.input, scratch.input, 2 * width, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
-  Status activated = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status activated = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const float* gate = scratch.input + row * 2 * width;
       Situ({gate, width}, {gate + width, width}, shape.situ, {scratch.inner.row(row), width});

@@ -38,6 +38,19 @@ struct Head {
   }
 };
 
+// Channels of a head are whole panels, so that a head can make its own decays.
+bool HeadDecays(const K3Shape& shape) {
+  return shape.kda_dim % kPanelRows == 0;
+}
+
+MatMulJob DecayProduct(const K3Shape& shape, const KdaWeights& weights, const KdaScratch& scratch,
+                       size_t first_row, size_t rows) {
+  const size_t ld = shape.kda_input_rows();
+  const float* in = scratch.input + first_row * ld + 4 * shape.kda_width;
+  return {weights.decay,   in,  ld, scratch.decay + first_row * shape.kda_width,
+          shape.kda_width, rows};
+}
+
 // Convolutions, unit queries and keys, decays e^g, and write strengths into `beta` [tokens].
 void PrepareHead(const Head& h, std::span<float> beta) {
   const K3Shape& shape = h.shape;
@@ -49,6 +62,12 @@ void PrepareHead(const Head& h, std::span<float> beta) {
     CausalConvSilu(conv, begin, begin + shape.kda_dim, h.input(0) + part * p,
                    shape.kda_input_rows(), h.item.tokens,
                    h.item.sequence->ConvHistory(h.layer, part), out, 3 * p);
+  }
+  if (HeadDecays(shape)) {
+    MatMulJob decay = DecayProduct(shape, h.weights, h.scratch, h.item.first_row, h.item.tokens);
+    decay.w = RowRange(decay.w, begin, shape.kda_dim);
+    decay.y += begin;
+    MatMul(decay);
   }
   const float query_scale = 1.0f / std::sqrt(static_cast<float>(shape.kda_dim));
   const Vector bias = h.weights.decay_bias.subspan(begin, shape.kda_dim);
@@ -96,6 +115,11 @@ void RunHead(const Head& h, std::span<const float> beta, std::span<float> chunk_
   }
 }
 
+// About what a token of a head takes: the state is read and written once, at 50 GB/s.
+uint64_t TokenNanoseconds(const K3Shape& shape) {
+  return 100 + 2 * sizeof(float) * shape.kda_dim * shape.kda_dim / 50;
+}
+
 // Groups of bytes do not cross heads, so that each head makes its own.
 bool HeadSeals(const K3Shape& shape) {
   return shape.kda_dim % kQ8Group == 0;
@@ -130,16 +154,19 @@ KdaScratch::KdaScratch(const K3Shape& shape, const Batch& batch) {
 
 Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index, const Batch& batch,
                   const KdaScratch& scratch, const Activations& x, float* y) {
-  const size_t p = shape.kda_width;
   const size_t ld = shape.kda_input_rows();
   const MatMulJob input = x.TimesNarrow(weights.input, scratch.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
-  const MatMulJob decay{weights.decay, scratch.input + 4 * p, ld, scratch.decay, p, batch.rows};
-  if (Status done = ParallelMatMul(batch.pool, {&decay, 1}); !done) return done;
+  if (!HeadDecays(shape)) {
+    const MatMulJob decay = DecayProduct(shape, weights, scratch, 0, batch.rows);
+    if (Status done = ParallelMatMul(batch.pool, {&decay, 1}); !done) return done;
+  }
 
   const size_t heads = shape.kda_heads;
   const size_t chunk_floats = DeltaRuleScratch(shape.kda_dim);
-  Status done = batch.pool.ParallelFor(batch.items.size() * heads, [&](size_t task, size_t worker) {
+  const size_t tasks = batch.items.size() * heads;
+  const uint64_t nanoseconds = batch.rows * heads * TokenNanoseconds(shape);
+  Status done = batch.pool.ParallelFor(tasks, nanoseconds, [&](size_t task, size_t worker) {
     const Head head{shape, weights, scratch, batch.items[task / heads], index, task % heads};
     const std::span<float> own =
         scratch.worker.subspan(worker * scratch.worker_floats, scratch.worker_floats);
@@ -151,7 +178,7 @@ Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index,
   if (!done) return done;
 
   if (!HeadSeals(shape)) {
-    Status sealed = ForRows(batch.pool, batch.rows,
+    Status sealed = ForRows(batch, batch.rows,
                             [&](size_t begin, size_t end) { scratch.output.Seal(begin, end); });
     if (!sealed) return sealed;
   }

@@ -41,7 +41,7 @@ Status Project(const K3Shape& shape, const MlaWeights& weights, const Batch& bat
   const size_t ld = shape.mla_input_rows();
   const MatMulJob input = x.TimesNarrow(weights.input, s.input, ld, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&input, 1}); !done) return done;
-  Status normed = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status normed = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const float* in = s.input + row * ld;
       RmsNorm({in, shape.query_rank}, weights.query_norm, shape.epsilon,
@@ -119,7 +119,7 @@ void StoreLatentRow(const K3Shape& shape, size_t index, const MlaScratch& s, con
 Status Store(const K3Shape& shape, size_t index, const Batch& batch, const MlaScratch& s) {
   for (const BatchItem& item : batch.items) {
     const bool expanded = item.sequence->options().expanded_kv;
-    Status done = ForRows(batch.pool, item.tokens, [&](size_t begin, size_t end) {
+    Status done = ForRows(batch, item.tokens, [&](size_t begin, size_t end) {
       for (size_t t = begin; t < end; ++t) {
         if (expanded) {
           StoreExpanded(shape, s, item.first_row + t,
@@ -186,7 +186,7 @@ Status MlaForward(const K3Shape& shape, const MlaWeights& weights, size_t index,
 
   const size_t width = shape.mla_heads * shape.value;
   const size_t gate_column = shape.query_rank + shape.latent_row();
-  Status gated = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status gated = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const std::span<float> o(s.output.row(row), width);
       SigmoidGate({s.input + row * shape.mla_input_rows() + gate_column, width}, o, o);

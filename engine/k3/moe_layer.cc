@@ -16,7 +16,7 @@ Status RouteRows(const K3Shape& shape, const MoeWeights& weights, size_t layer, 
                  const MoeScratch& s) {
   const size_t inner = shape.shared_inner;
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       float* in = s.input + row * shape.moe_input_rows();
       if (!Route({in, shape.experts}, weights.bias, shape.routed_scale, s.experts.picks(row),
@@ -41,7 +41,7 @@ Status RouteRows(const K3Shape& shape, const MoeWeights& weights, size_t layer, 
 Status Combine(const K3Shape& shape, const MoeWeights& weights, const Batch& batch,
                const MoeScratch& s) {
   const size_t m = shape.routed_width;
-  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const std::span<float> sum(s.mixed.row(row), m);
       for (size_t j = 0; j < shape.top_k; ++j) {
@@ -87,7 +87,7 @@ Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer,
   const MatMulJob outputs[] = {s.mixed.Times(weights.routed_up, y, d, batch.rows),
                                s.shared_inner.Times(weights.shared_down, s.shared, d, batch.rows)};
   if (Status done = ParallelMatMul(batch.pool, outputs); !done) return done;
-  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     const std::span<float> sum(y + begin * d, (end - begin) * d);
     Add(sum, {s.shared + begin * d, (end - begin) * d}, sum);
   });

@@ -72,7 +72,7 @@ void Residual::MixRow(size_t row, std::span<const float> mix_weight, std::span<c
 Result<bool> Residual::MixAndNorm(const Batch& batch, std::span<const float> mix_weight,
                                   std::span<const float> norm, const Activations& out) {
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, rows_, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, rows_, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       if (!SettleRow(row)) finite.store(false, std::memory_order_relaxed);
       MixRow(row, mix_weight, norm, out.row(row));
@@ -87,7 +87,7 @@ Result<bool> Residual::MixAndNorm(const Batch& batch, std::span<const float> mix
 Status Residual::MixRows(const Batch& batch, std::span<const size_t> rows,
                          std::span<const float> mix_weight, std::span<const float> norm,
                          const Activations& out) {
-  return ForRows(batch.pool, rows.size(), [&](size_t begin, size_t end) {
+  return ForRows(batch, rows.size(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) MixRow(rows[i], mix_weight, norm, out.row(i));
     out.Seal(begin, end);
   });
@@ -95,7 +95,7 @@ Status Residual::MixRows(const Batch& batch, std::span<const size_t> rows,
 
 Result<bool> Residual::Settle(const Batch& batch) {
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, rows_, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, rows_, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       if (!SettleRow(row)) finite.store(false, std::memory_order_relaxed);
     }

@@ -21,6 +21,7 @@ Result<std::unique_ptr<K3Sequence>> K3Sequence::Create(const void* owner,
   Result<PageBuffer> kda =
       PageBuffer::Allocate(s.kda_layers * s.kda_state_floats() * sizeof(float));
   if (!kda) return Fail(kda.error());
+  kda->MakeResident();
   sequence->kda_ = std::move(*kda);
   return sequence;
 }

@@ -194,19 +194,26 @@ void ForPieces(std::span<const ExpertJob> jobs, uint64_t begin, uint64_t end, co
   }
 }
 
-// Asks for the first part of a piece. The matrices of small experts lie all over memory and end
-// before the processor has noticed a stream; asking for those of a task at once hides the waits.
-void PrefetchRows(const ExpertJob& job, size_t first, size_t last) {
+// Asks for the first part of rows [first, last).
+void PrefetchRows(const ExpertMatrix& w, size_t first, size_t last) {
   constexpr size_t kMostBytes = size_t{16} << 10;
-  if (!TakesBytes(job.w.kind)) return;
-  const size_t panel_bytes = NibblePanelBytes(job.w.cols);
-  const uint8_t* begin = job.w.packed + first / kNibblePanelRows * panel_bytes;
+  if (!TakesBytes(w.kind)) return;
+  const size_t panel_bytes = NibblePanelBytes(w.cols);
+  const uint8_t* begin = w.packed + first / kNibblePanelRows * panel_bytes;
   const size_t panels = (last - first + kNibblePanelRows - 1) / kNibblePanelRows;
   const uint8_t* end = begin + std::min(kMostBytes, panels * panel_bytes);
   for (const uint8_t* p = begin; p < end; p += 64) __builtin_prefetch(p, 0, 2);
 }
 
+void PrefetchPiece(const ExpertJob& job, size_t first, size_t last) {
+  PrefetchRows(job.w, first, last);
+}
+
 }  // namespace
+
+void PrefetchExpert(const ExpertMatrix& matrix) {
+  PrefetchRows(matrix, 0, matrix.rows);
+}
 
 Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs,
                             std::span<const ExpertJob> next) {
@@ -221,11 +228,10 @@ Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs,
   // The jobs' work laid end to end; task t owns [t goal, (t + 1) goal).
   return pool.ParallelFor(tasks, [&](size_t task, size_t) {
     const uint64_t begin = task * goal;
-    if (task < pool.size()) ForPieces(jobs, begin, begin + goal, PrefetchRows);
+    if (pool.StartsRun(task, tasks)) ForPieces(jobs, begin, begin + goal, PrefetchPiece);
     // The task that this worker is likely to take next.
-    const uint64_t later = begin + pool.size() * goal;
-    ForPieces(jobs, later, later + goal, PrefetchRows);
-    ForPieces(next, task * next_share, (task + 1) * next_share, PrefetchRows);
+    ForPieces(jobs, begin + goal, begin + 2 * goal, PrefetchPiece);
+    ForPieces(next, task * next_share, (task + 1) * next_share, PrefetchPiece);
     ForPieces(jobs, begin, begin + goal, ExpertMatMul);
   });
 }

@@ -49,6 +49,8 @@ struct ExpertMatrix {
 // One product. x is [n][cols] with `ldx` floats between rows, y is [n][rows] with `ldy`; x and y
 // may not overlap. Any n from 0 on; callers gather the tokens of an expert into consecutive rows.
 // With `q8` set, MXFP4 and MXFP4SQ matrices read that instead of x; the other kinds always read x.
+// `ahead`: a matrix of the same kind and shape that the same thread will want next, fetched into
+// the cache on the way, piece by piece: asking for all of it at once would wait for most of it.
 struct ExpertJob {
   ExpertMatrix w;
   const float* x = nullptr;
@@ -57,6 +59,7 @@ struct ExpertJob {
   size_t ldy = 0;
   size_t n = 0;
   Q8Rows q8 = {};
+  const uint8_t* ahead = nullptr;  // its `packed`, or null
 };
 
 // True if the matrix can be used with bytes.
@@ -67,6 +70,10 @@ constexpr bool TakesBytes(ExpertKind kind) {
 // Rows [row_begin, row_end) of one product on the calling thread: writes y[.][row_begin..row_end).
 // row_begin is a multiple of 16.
 void ExpertMatMul(const ExpertJob& job, size_t row_begin, size_t row_end);
+
+// Asks for the first part of the matrix, at most 16 KiB. The matrices of small experts lie all over
+// memory and end before the processor has noticed a stream; asking at once hides the waits.
+void PrefetchExpert(const ExpertMatrix& matrix);
 
 // All jobs with one barrier, cut into tasks of about equal work. A job may not read what another
 // one writes. Any number of jobs. The matrices of `next`, which will be used after these, are

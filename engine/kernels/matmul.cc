@@ -18,7 +18,7 @@ constexpr uint64_t kSmallestTask = 32 * 1024;
 // level cache while the rows of x pass by.
 constexpr size_t kMostPanels = 16;
 // Tasks per worker, for balance.
-constexpr size_t kTasksPerWorker = 6;
+constexpr size_t kTasksPerWorker = 4;
 
 // How one job is cut: tasks of `panels` panels by `rows` rows of x.
 struct Grid {
@@ -34,21 +34,32 @@ uint64_t Work(const MatMulJob& job) {
   return uint64_t{CeilDiv(job.w.rows, kPanelRows)} * kPanelRows * job.w.cols * job.n;
 }
 
+// About what it takes one thread: weights arrive at 50 GB/s, and every row of x after the first
+// takes a fifth of that.
+uint64_t Nanoseconds(const MatMulJob& job) {
+  if (job.n == 0) return 0;
+  const uint64_t bytes = PackedBytes(job.w.kind, job.w.rows, job.w.cols);
+  return bytes / 50 + bytes / 250 * (job.n - 1);
+}
+
 // `goal`: multiply-adds that a task should have.
 Grid CutJob(const MatMulJob& job, uint64_t goal) {
   Grid grid;
   if (job.n == 0 || job.w.rows == 0 || job.w.cols == 0) return grid;
   const size_t all_panels = CeilDiv(job.w.rows, kPanelRows);
   const uint64_t panel_work = uint64_t{kPanelRows} * job.w.cols * job.n;
-  const uint64_t panels = std::max<uint64_t>(kPanelGroup / 2, goal / panel_work);
+  const uint64_t panels = std::max<uint64_t>(kPanelGroup, goal / panel_work);
   grid.panels = panels < kPanelGroup ? kPanelGroup / 2 : panels / kPanelGroup * kPanelGroup;
   if (job.n > kRowTile) grid.panels = std::min(grid.panels, kMostPanels);
   grid.panels = std::min(grid.panels, all_panels);
   grid.panel_tasks = CeilDiv(all_panels, grid.panels);
-  // A group of panels with all rows of x may still be too much for one task.
+  // A group of panels with all rows of x may still be too much for one task. Cutting the rows means
+  // that several tasks read the same weights.
   const uint64_t row_work = uint64_t{grid.panels} * kPanelRows * job.w.cols;
-  const size_t tiles = std::max<uint64_t>(1, goal / row_work / kRowTile);
-  grid.rows = std::min(job.n, tiles * kRowTile);
+  const size_t tiles = CeilDiv(job.n, kRowTile);
+  const size_t tiles_per_task = std::max<uint64_t>(1, 3 * goal / 2 / (row_work * kRowTile));
+  const size_t cuts = CeilDiv(tiles, tiles_per_task);
+  grid.rows = CeilDiv(job.n, 3 * goal / 2 >= row_work * job.n ? 1 : cuts);
   grid.row_tasks = CeilDiv(job.n, grid.rows);
   return grid;
 }
@@ -75,14 +86,16 @@ void MatMul(const MatMulJob& job) {
 
 Status ParallelMatMul(ThreadPool& pool, std::span<const MatMulJob> jobs) {
   uint64_t work = 0;
+  uint64_t nanoseconds = 0;
   for (const MatMulJob& job : jobs) {
     work += Work(job);
+    nanoseconds += Nanoseconds(job);
     if (job.w.cols == 0) ClearOutputs(job);
   }
   const uint64_t goal = std::max(kSmallestTask, work / (pool.size() * kTasksPerWorker));
   size_t tasks = 0;
   for (const MatMulJob& job : jobs) tasks += CutJob(job, goal).tasks();
-  return pool.ParallelFor(tasks, [&](size_t task, size_t) {
+  return pool.ParallelFor(tasks, nanoseconds, [&](size_t task, size_t) {
     for (const MatMulJob& job : jobs) {
       const Grid grid = CutJob(job, goal);
       if (task < grid.tasks()) return RunTask(job, grid, task);

@@ -1,6 +1,7 @@
 #include "engine/kernels/nibble_matmul.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "engine/kernels/nibble_panels.h"
@@ -176,7 +177,18 @@ struct Walk {
   size_t panel_bytes;
   size_t scale_bytes;
   size_t groups;
+  uintptr_t ahead;  // from a byte of the matrix to the same byte of the one wanted next
+
+  void Fetch(const uint8_t* here) const {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(here) + ahead), 0,
+                       2);
+  }
 };
+
+uintptr_t AheadOf(const ExpertJob& job) {
+  if (job.ahead == nullptr) return 0;
+  return reinterpret_cast<uintptr_t>(job.ahead) - reinterpret_cast<uintptr_t>(job.w.packed);
+}
 
 template <bool kSquare, size_t P, size_t N>
 void FloatTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P][N]) {
@@ -192,11 +204,13 @@ void FloatTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P
       for (size_t p = 0; p < P; ++p) {
         eights[p] = panel + p * walk.panel_bytes + walk.scale_bytes + g * kNibbleGroupBytes +
                     k * kEightBytes;
+        walk.Fetch(eights[p]);
       }
       EightColumns<P, N>(eights, x + g * kNibbleGroup + 8 * k, job.ldx, sum);
     }
     for (size_t p = 0; p < P; ++p) {
       const uint8_t* scales = panel + p * walk.panel_bytes + g * kNibblePanelRows;
+      if (g % 4 == 0) walk.Fetch(scales);
       const V16 half = HalfScales<kSquare>(scales, job.w.smax);
       for (size_t n = 0; n < N; ++n) total[p][n] = Fma16(sum[p][n], half, total[p][n]);
     }
@@ -244,12 +258,16 @@ void ByteTile(const Walk& walk, const uint8_t* panel, size_t xr, V16 (&total)[P]
     HWY_UNROLL(4)
     for (size_t k = 0; k < kEights; ++k) {
       const uint8_t* eights[P];
-      for (size_t p = 0; p < P; ++p) eights[p] = nibbles + p * walk.panel_bytes + k * kEightBytes;
+      for (size_t p = 0; p < P; ++p) {
+        eights[p] = nibbles + p * walk.panel_bytes + k * kEightBytes;
+        walk.Fetch(eights[p]);
+      }
       FourColumns<kVnni>(eights, false, bytes + 8 * k, x.stride * kQ8Group, sum);
       FourColumns<kVnni>(eights, true, bytes + 8 * k + 4, x.stride * kQ8Group, sum);
     }
     for (size_t p = 0; p < P; ++p) {
       const uint8_t* scales = panel + p * walk.panel_bytes + g * kNibblePanelRows;
+      if (g % 4 == 0) walk.Fetch(scales);
       const V16 half = HalfScales<kSquare>(scales, job.w.smax);
       for (size_t n = 0; n < N; ++n) {
         const V16 both = Mul16(half, Set16(x.scales[n * x.stride + g]));
@@ -305,7 +323,7 @@ void RowsUpTo(const Walk& walk, size_t begin, size_t end, size_t xr, size_t n) {
 template <Mode kMode, bool kSquare>
 void MatrixRows(const ExpertJob& job, size_t begin, size_t end) {
   const Walk walk{&job, NibblePanelBytes(job.w.cols), NibbleScaleBytes(job.w.cols),
-                  job.w.cols / kNibbleGroup};
+                  job.w.cols / kNibbleGroup, AheadOf(job)};
   // Matrix rows in chunks that stay in the first level cache while the rows of x pass by.
   const size_t panels =
       std::max<size_t>(1, (size_t{16} << 10) / std::max<size_t>(1, walk.panel_bytes));

@@ -29,6 +29,11 @@ class PageBuffer {
   // kOutOfMemory when the system refuses. Pages become resident when they are first written.
   static Result<PageBuffer> Allocate(size_t bytes);
 
+  // Makes all pages resident at once. For memory that is read before it is written: the system
+  // would first map a page of zeros for the read, and interrupt all processors to replace it for
+  // the write. Contents stay.
+  void MakeResident();
+
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   // The buffer as floats; a tail of less than four bytes is left out.

@@ -1,5 +1,6 @@
 #include "engine/parallel/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -61,14 +62,17 @@ Status CallTask(FunctionRef<Status(size_t, size_t)> task, size_t index, size_t w
 
 }  // namespace
 
-// How a loop is handed out. `ticket_` holds the number of the loop in its upper and the tasks not
-// yet taken in its lower half. A worker takes a task by decrementing it with compare-exchange. That
-// succeeds only when neither half changed since it was read, so a worker that was asleep for a
-// whole loop cannot take a task of another one, and the loop's other fields, read between the two,
-// are those of the loop. `task_` and `tasks_` change only while no task is left to take.
+// How a loop is handed out. Its tasks are cut into one run of neighbours per worker, because
+// neighbours read neighbouring memory; whoever is done with a run helps with the others.
+//
+// `ticket_` holds the number of the loop in its upper and the runs not yet taken in its lower half.
+// A worker takes a run by decrementing it with compare-exchange. That succeeds only when neither
+// half changed since it was read, so a worker that was asleep for a whole loop cannot take a run of
+// another one, and the loop's other fields, read between the two, are those of the loop. They
+// change only while no run is in anybody's hands.
 class ThreadPool::Team {
  public:
-  explicit Team(size_t size) : size_(size) {
+  explicit Team(size_t size) : size_(size), runs_(size) {
     const unsigned processors = std::thread::hardware_concurrency();
     may_spin_ = processors == 0 || size <= processors;
   }
@@ -92,17 +96,14 @@ class ThreadPool::Team {
 
   size_t size() const { return size_; }
 
-  Status Run(size_t tasks, FunctionRef<Status(size_t, size_t)> task) {
-    if (tasks >= (uint64_t{1} << 32)) {
-      return Fail(ErrorCode::kInternal, "a loop of " + std::to_string(tasks) + " tasks");
-    }
+  Status Run(size_t tasks, bool in_place, FunctionRef<Status(size_t, size_t)> task) {
     if (running_.exchange(true)) {
       std::fputs("ThreadPool: ParallelFor inside ParallelFor\n", stderr);
       std::abort();
     }
     const FlushDenormals flush;
     failed_.store(false, std::memory_order_relaxed);
-    if (size_ == 1 || tasks == 1) {
+    if (size_ == 1 || tasks == 1 || in_place) {
       RunInPlace(tasks, task);
     } else if (tasks > 0) {
       RunShared(tasks, task);
@@ -114,7 +115,13 @@ class ThreadPool::Team {
   }
 
  private:
-  static constexpr uint64_t kTaskMask = 0xffffffff;
+  static constexpr uint64_t kRunMask = 0xffffffff;
+
+  // Tasks [next, end) are not taken yet.
+  struct alignas(64) TaskRun {
+    std::atomic<size_t> next{0};
+    std::atomic<size_t> end{0};
+  };
 
   void RunInPlace(size_t tasks, FunctionRef<Status(size_t, size_t)> task) {
     for (size_t i = 0; i < tasks && !failed_.load(std::memory_order_relaxed); ++i) {
@@ -123,18 +130,23 @@ class ThreadPool::Team {
   }
 
   void RunShared(size_t tasks, FunctionRef<Status(size_t, size_t)> task) {
+    const size_t runs = std::min(tasks, size_);
     task_.store(&task, std::memory_order_relaxed);
-    tasks_.store(tasks, std::memory_order_relaxed);
+    run_count_.store(runs, std::memory_order_relaxed);
+    for (size_t r = 0; r < runs; ++r) {
+      runs_[r].next.store(tasks * r / runs, std::memory_order_relaxed);
+      runs_[r].end.store(tasks * (r + 1) / runs, std::memory_order_relaxed);
+    }
     done_.store(0, std::memory_order_relaxed);
     const uint64_t loop = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
-    ticket_.store(loop << 32 | tasks);  // sequentially consistent: see Sleep
+    ticket_.store(loop << 32 | runs);  // sequentially consistent: see Sleep
     if (sleeping_.load() > 0) {
       { const std::lock_guard lock(mutex_); }
       work_.notify_all();
     }
-    while (TakeAndRun(0)) {
+    while (TakeRun(0)) {
     }
-    const auto finished = [&] { return done_.load() == tasks; };
+    const auto finished = [&] { return done_.load() == runs; };
     if (!SpinUntil(may_spin_, finished)) {
       std::unique_lock lock(mutex_);
       caller_sleeps_.store(true);
@@ -143,28 +155,35 @@ class ThreadPool::Team {
     }
   }
 
-  // Runs one task if there is one to take.
-  bool TakeAndRun(size_t worker) {
+  // Takes a run if there is one to take, works through it and then helps with the others.
+  bool TakeRun(size_t worker) {
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
-    while ((ticket & kTaskMask) != 0) {
+    while ((ticket & kRunMask) != 0) {
       const auto* task = task_.load(std::memory_order_relaxed);
-      const size_t tasks = tasks_.load(std::memory_order_relaxed);
+      const size_t runs = run_count_.load(std::memory_order_relaxed);
       if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) continue;
-      const size_t index = tasks - (ticket & kTaskMask);
-      if (!failed_.load(std::memory_order_relaxed)) {
-        if (Status status = CallTask(*task, index, worker); !status) {
-          Record(index, std::move(status.error()));
-        }
-      }
+      const size_t own = runs - (ticket & kRunMask);
+      for (size_t r = 0; r < runs; ++r) WorkThrough(runs_[(own + r) % runs], *task, worker);
       // The caller may return as soon as this is visible: `task` is dead after it. Sequentially
       // consistent with the store of caller_sleeps_: one of the two sees the other.
-      if (done_.fetch_add(1) + 1 == tasks && caller_sleeps_.load()) {
+      if (done_.fetch_add(1) + 1 == runs && caller_sleeps_.load()) {
         { const std::lock_guard lock(mutex_); }
         finished_.notify_one();
       }
       return true;
     }
     return false;
+  }
+
+  void WorkThrough(TaskRun& run, FunctionRef<Status(size_t, size_t)> task, size_t worker) {
+    const size_t end = run.end.load(std::memory_order_relaxed);
+    while (run.next.load(std::memory_order_relaxed) < end) {
+      const size_t index = run.next.fetch_add(1, std::memory_order_relaxed);
+      if (index >= end || failed_.load(std::memory_order_relaxed)) return;
+      if (Status status = CallTask(task, index, worker); !status) {
+        Record(index, std::move(status.error()));
+      }
+    }
   }
 
   void Record(size_t index, Error error) {
@@ -178,9 +197,9 @@ class ThreadPool::Team {
 
   void Work(size_t worker) {
     const FlushDenormals flush;
-    const auto has_work = [this] { return (ticket_.load() & kTaskMask) != 0 || stop_.load(); };
+    const auto has_work = [this] { return (ticket_.load() & kRunMask) != 0 || stop_.load(); };
     while (true) {
-      while (TakeAndRun(worker)) {
+      while (TakeRun(worker)) {
       }
       if (stop_.load()) return;
       if (!SpinUntil(may_spin_, has_work)) Sleep(has_work);
@@ -202,9 +221,10 @@ class ThreadPool::Team {
   std::vector<std::thread> threads_;
 
   // The loop in progress.
+  std::vector<TaskRun> runs_;
   alignas(64) std::atomic<uint64_t> ticket_{0};
   std::atomic<const FunctionRef<Status(size_t, size_t)>*> task_{nullptr};
-  std::atomic<size_t> tasks_{0};
+  std::atomic<size_t> run_count_{0};
   std::atomic<bool> failed_{false};
   alignas(64) std::atomic<size_t> done_{0};
   std::atomic<bool> running_{false};
@@ -247,8 +267,8 @@ size_t ThreadPool::size() const {
   return team_->size();
 }
 
-Status ThreadPool::Run(size_t tasks, FunctionRef<Status(size_t, size_t)> task) {
-  return team_->Run(tasks, task);
+Status ThreadPool::Run(size_t tasks, bool in_place, FunctionRef<Status(size_t, size_t)> task) {
+  return team_->Run(tasks, in_place, task);
 }
 
 }  // namespace mk
