@@ -140,13 +140,17 @@ constexpr std::string_view kMethod[] = {
     "tokens.",
     "Ceilings are the best of many rounds, measured in the same run before the model: reads of a",
     "set larger than the caches, and independent chains of instructions on registers.",
-    "Limit of decode: bytes of weights that a step reads over the bandwidth of reading a set of "
+    "Limit of decode: bytes that a step must touch (weights, states read and written, caches) over "
     "the",
-    "spine's size again and again (experts: of streaming reads, unless all weights fit into 24 "
-    "MiB),",
-    "or useful operations over the peak, whichever is lower. Limit of prefill: operations over the",
-    "peak, which is that of f32 multiply-adds for exact and bf16, of int8 dot products for q8.",
-    "GB/s counts weights, states and caches that a step reads."};
+    "bandwidth of reading a set as large as the spine again and again (experts: of streaming "
+    "reads,",
+    "unless all weights fit into 24 MiB), or useful operations over the peak, whichever is lower. "
+    "L "
+    "is",
+    "that of one sequence without a context. Limit of prefill: operations over the peak, which is "
+    "that",
+    "of f32 multiply-adds for exact and bf16, of int8 dot products for q8.",
+    "GB/s counts the same bytes."};
 
 }  // namespace
 

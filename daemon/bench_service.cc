@@ -36,7 +36,7 @@ protocol::BenchRoof ToWire(const Roof& roof) {
   wire.spine_gb_per_s = roof.spine_gb_per_s;
   wire.expert_gb_per_s = roof.expert_gb_per_s;
   wire.peak_gop_per_s = roof.peak_gop_per_s;
-  wire.decode_tokens_per_s = roof.ReadLimit(1);
+  wire.decode_tokens_per_s = roof.ReadLimit(1, 0);
   return wire;
 }
 

@@ -28,8 +28,11 @@ double Roof::StepBytes(size_t batch) const {
 }
 
 double Roof::StepBytesTouched(size_t batch, size_t context) const {
-  const double own = ToDouble(work.state_bytes) + ToDouble(work.context_bytes) * ToDouble(context);
-  return StepBytes(batch) + ToDouble(batch) * own;
+  return StepBytes(batch) + ToDouble(batch) * SequenceBytes(context);
+}
+
+double Roof::SequenceBytes(size_t context) const {
+  return 2.0 * ToDouble(work.state_bytes) + ToDouble(work.context_bytes) * ToDouble(context);
 }
 
 double Roof::DecodeOperations(size_t context) const {
@@ -43,15 +46,16 @@ double Roof::PrefillOperations(size_t tokens) const {
                 ToDouble(work.context_multiply_adds) * n * (n + 1) / 2);
 }
 
-double Roof::ReadLimit(size_t batch) const {
-  const double seconds =
-      ToDouble(work.spine_bytes) / (spine_gb_per_s * 1e9) +
-      ToDouble(work.expert_bytes) * ExpertShares(*this, batch) / (expert_gb_per_s * 1e9);
+double Roof::ReadLimit(size_t batch, size_t context) const {
+  const double kept = ToDouble(work.spine_bytes) + ToDouble(batch) * SequenceBytes(context);
+  const double seconds = kept / (spine_gb_per_s * 1e9) + ToDouble(work.expert_bytes) *
+                                                             ExpertShares(*this, batch) /
+                                                             (expert_gb_per_s * 1e9);
   return ToDouble(batch) / seconds;
 }
 
 Limit Roof::DecodeLimit(size_t batch, size_t context) const {
-  return Lower(ReadLimit(batch), peak_gop_per_s * 1e9 / DecodeOperations(context));
+  return Lower(ReadLimit(batch, context), peak_gop_per_s * 1e9 / DecodeOperations(context));
 }
 
 Limit Roof::PrefillLimit(size_t tokens) const {
@@ -68,10 +72,11 @@ Result<Roof> MeasureRoof(const Model& model, Precision precision, ThreadPool& po
   roof.work = *work;
   roof.experts = model.info().experts;
   roof.top_k = model.info().top_k;
-  Result<double> spine = MeasureRead(pool, work->spine_bytes, go_on);
+  Result<double> spine = MeasureRead(pool, work->spine_bytes + work->state_bytes, go_on);
   if (!spine) return Fail(spine.error());
   roof.spine_gb_per_s = *spine;
-  const bool all_fit = work->spine_bytes + work->all_expert_bytes <= kCacheSetBytes;
+  const bool all_fit =
+      work->spine_bytes + work->state_bytes + work->all_expert_bytes <= kCacheSetBytes;
   roof.expert_gb_per_s = all_fit ? *spine : ceilings.read_gb_per_s;
   roof.peak_gop_per_s =
       precision == Precision::kQ8 ? ceilings.int8_gop_per_s : ceilings.fma_gflop_per_s;

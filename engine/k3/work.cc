@@ -6,6 +6,7 @@
 
 #include "engine/k3/k3_model.h"
 #include "engine/k3/weights.h"
+#include "engine/kernels/latent_bytes.h"
 
 namespace mk::k3 {
 namespace {
@@ -121,7 +122,10 @@ TokenWork K3Model::CountWork(const SpineWeights& spine) const {
   work.spine_bytes = rest.bytes() + head.bytes() + shape.hidden * sizeof(float);
   work.multiply_adds = rest.multiply_adds();
   work.head_multiply_adds = head.multiply_adds();
-  work.context_bytes = info().bytes_per_token;
+  const LatentShape bytes{shape.kv_rank, shape.rope};
+  work.context_bytes = weights.head.kind == WeightKind::kQ8
+                           ? shape.mla_layers * bytes.tile_bytes() / kLatentTile
+                           : info().bytes_per_token;
   work.context_multiply_adds = shape.mla_layers * shape.mla_heads * PairWork(shape);
   return work;
 }

@@ -28,7 +28,7 @@ Roof Simple() {
 TEST(Roof, OneTokenReadsSpineAndItsExperts) {
   const Limit limit = Simple().DecodeLimit(1, 0);
   EXPECT_EQ(limit.by, Limit::By::kReads);
-  EXPECT_NEAR(limit.tokens_per_s, 1 / 0.003, 1e-6);
+  EXPECT_NEAR(limit.tokens_per_s, 1 / (0.003 + 2000 / 40e9), 1e-6);
 }
 
 TEST(Roof, ABatchReadsTheSpineOnceAndSharedExpertsOnce) {
@@ -36,7 +36,8 @@ TEST(Roof, ABatchReadsTheSpineOnceAndSharedExpertsOnce) {
   EXPECT_NEAR(roof.StepBytes(1), 100e6, 1);
   // Two tokens of 20 experts choose the same one in 1 of 20 cases: 1.95 of them are read.
   EXPECT_NEAR(roof.StepBytes(2), 80e6 + 1.95 * 20e6, 1);
-  EXPECT_NEAR(roof.DecodeLimit(2, 0).tokens_per_s, 2 / 0.00395, 1e-6);
+  EXPECT_NEAR(roof.DecodeLimit(2, 0).tokens_per_s, 2 / (0.00395 + 4000 / 40e9), 1e-6);
+  EXPECT_NEAR(roof.DecodeLimit(2, 100).tokens_per_s, 2 / (0.00395 + 6000 / 40e9), 1e-6);
   // Never more than all experts.
   EXPECT_LE(roof.StepBytes(1000), 480e6 + 1);
 }
@@ -51,8 +52,8 @@ TEST(Roof, ArithmeticLimitsWhereItTakesLonger) {
 
 TEST(Roof, WhatIsTouchedIncludesStatesAndCaches) {
   const Roof roof = Simple();
-  EXPECT_NEAR(roof.StepBytesTouched(1, 50), 100e6 + 1000 + 500, 1);
-  EXPECT_NEAR(roof.StepBytesTouched(2, 50), roof.StepBytes(2) + 3000, 1);
+  EXPECT_NEAR(roof.StepBytesTouched(1, 50), 100e6 + 2000 + 500, 1);
+  EXPECT_NEAR(roof.StepBytesTouched(2, 50), roof.StepBytes(2) + 5000, 1);
 }
 
 TEST(Roof, APromptHasOneRowOfLogitsAndATriangleOfContext) {

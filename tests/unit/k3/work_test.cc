@@ -143,6 +143,20 @@ TEST_P(Work, OperationsAreThoseOfTheMatrices) {
   EXPECT_LT(q8->spine_bytes, work->spine_bytes);
 }
 
+TEST_P(Work, ContextIsWhatASequenceGrowsBy) {
+  for (const Precision precision : {Precision::kExact, Precision::kBf16, Precision::kQ8}) {
+    const auto model = Load(path_, precision);
+    const auto executor = MakeExecutor(1);
+    const auto sequence = MakeSequence(*model, {.precision = precision});
+    const uint64_t before = sequence->state_bytes();
+    Feed(*model, *executor, *sequence, RandomTokens(kPrefillBlock, model->info().vocab, 1));
+    const auto work = model->Work(precision);
+    ASSERT_TRUE(work);
+    EXPECT_EQ(work->context_bytes * kPrefillBlock, sequence->state_bytes() - before)
+        << PrecisionName(precision);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, Work, testing::ValuesIn(kGoldenCases),
                          [](const auto& one) { return std::string(one.param); });
 
