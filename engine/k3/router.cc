@@ -1,5 +1,6 @@
 #include "engine/k3/router.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -16,9 +17,8 @@ bool Route(std::span<float> logits, std::span<const float> bias, float scale,
   // equal key. `weights` holds the keys meanwhile.
   const size_t k = experts.size();
   size_t filled = 0;
-  for (size_t e = 0; e < logits.size(); ++e) {
-    const float key = logits[e] + bias[e];
-    if (filled == k && !(key > weights[k - 1])) continue;
+  const auto offer = [&](size_t e, float key) {
+    if (filled == k && !(key > weights[k - 1])) return;
     size_t at = filled < k ? filled++ : k - 1;
     for (; at > 0 && key > weights[at - 1]; --at) {
       weights[at] = weights[at - 1];
@@ -26,6 +26,19 @@ bool Route(std::span<float> logits, std::span<const float> bias, float scale,
     }
     weights[at] = key;
     experts[at] = static_cast<int32_t>(e);
+  };
+  // Most blocks hold no key that is among the largest.
+  constexpr size_t kBlock = 16;
+  for (size_t first = 0; first < logits.size(); first += kBlock) {
+    const size_t count = std::min(kBlock, logits.size() - first);
+    float keys[kBlock];
+    for (size_t i = 0; i < count; ++i) keys[i] = logits[first + i] + bias[first + i];
+    if (filled == k && count == kBlock) {
+      int larger = 0;
+      for (size_t i = 0; i < kBlock; ++i) larger += keys[i] > weights[k - 1] ? 1 : 0;
+      if (larger == 0) continue;
+    }
+    for (size_t i = 0; i < count; ++i) offer(first + i, keys[i]);
   }
   float sum = 0;
   for (size_t i = 0; i < k; ++i) {

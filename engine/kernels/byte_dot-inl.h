@@ -26,6 +26,23 @@ HWY_BEFORE_NAMESPACE();
 namespace mk {
 namespace HWY_NAMESPACE {
 
+// N rows that are `stride` elements apart. Every third has a pointer of its own, and the others are
+// one or two strides away, which addressing adds for nothing: a pointer per row would not fit into
+// the registers.
+template <size_t N, typename T>
+class RowsOf {
+ public:
+  HWY_INLINE RowsOf(const T* first, size_t stride) : stride_(stride) {
+    for (size_t i = 0; i < kPointers; ++i) third_[i] = first + 3 * i * stride;
+  }
+  HWY_INLINE const T* operator[](size_t n) const { return third_[n / 3] + n % 3 * stride_; }
+
+ private:
+  static constexpr size_t kPointers = (N + 2) / 3;
+  const T* third_[kPointers];
+  size_t stride_;
+};
+
 // Sixteen 32-bit integers.
 struct I16 {
   HWY_INLINE I16() {}
@@ -155,6 +172,13 @@ HWY_INLINE Bytes64 BiasBytes(int8_t value) {
 HWY_INLINE void AddDotUnsigned(I16& acc, const Bytes64& w, const Bytes64& x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.part[0].raw) : "v"(w.part[0].raw), "v"(x.part[0].raw));
 }
+// The same with four bytes of x for all lanes, read on the way.
+HWY_INLINE void AddDotUnsigned(I16& acc, const Bytes64& w, const int8_t* x) {
+  using Four [[gnu::may_alias]] = int32_t;
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(acc.part[0].raw)
+      : "v"(w.part[0].raw), "m"(*reinterpret_cast<const Four*>(x)));
+}
 #else
 inline constexpr bool kMayHaveVnni = false;
 
@@ -163,7 +187,25 @@ HWY_INLINE Bytes64 BiasBytes(int8_t) {
   return {};
 }
 HWY_INLINE void AddDotUnsigned(I16&, const Bytes64&, const Bytes64&) {}
+HWY_INLINE void AddDotUnsigned(I16&, const Bytes64&, const int8_t*) {}
 #endif
+
+// Adds the products of four columns with row n of x to its sums.
+template <bool kVnni, size_t P, size_t N>
+HWY_INLINE void AddFour(const Bytes64 (&weights)[P], const int8_t* x, size_t n, I16 (&acc)[P][N]) {
+  if constexpr (kVnni && P == 1) {
+    AddDotUnsigned(acc[0][n], weights[0], x);
+  } else {
+    const Bytes64 four = RepeatBytes4(x);
+    for (size_t p = 0; p < P; ++p) {
+      if constexpr (kVnni) {
+        AddDotUnsigned(acc[p][n], weights[p], four);
+      } else {
+        AddDot(acc[p][n], weights[p], four);
+      }
+    }
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace mk

@@ -50,13 +50,15 @@ constexpr size_t kPrefetchGroups = std::max<size_t>(1, 16 / P);
 template <bool kVnni, bool kCold, size_t P, size_t N>
 HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, const std::byte* ahead, size_t panel_stride,
                       const Q8Rows& x, size_t group, V16 (&total)[P][N]) {
+  const RowsOf<N, int8_t> bytes(x.values + group * kQ8Group, x.stride * kQ8Group);
+  const RowsOf<N, float> x_scales(x.scales + group, x.stride);
+  const RowsOf<N, int32_t> offsets(x.offsets + group, x.stride);
   I16 acc[P][N];
   for (size_t n = 0; n < N; ++n) {
     // Biased weights are 128 too large: the offset takes 128 times the sum of x back.
-    const I16 start = SetInts16(kVnni ? x.offsets[n * x.stride + group] : 0);
+    const I16 start = SetInts16(kVnni ? *offsets[n] : 0);
     for (size_t p = 0; p < P; ++p) acc[p][n] = start;
   }
-  const int8_t* bytes = x.values + group * kQ8Group;
   HWY_UNROLL(8)
   for (size_t k = 0; k < kQ8Group / 4; ++k) {
     Bytes64 weights[P];
@@ -70,21 +72,13 @@ HWY_INLINE void Group(const std::byte* HWY_RESTRICT w, const std::byte* ahead, s
       weights[p] = LoadBytes64(quad);
       if constexpr (!kVnni) weights[p] = FromBiased(weights[p]);
     }
-    for (size_t n = 0; n < N; ++n) {
-      const Bytes64 four = RepeatBytes4(bytes + n * x.stride * kQ8Group + 4 * k);
-      for (size_t p = 0; p < P; ++p) {
-        if constexpr (kVnni) {
-          AddDotUnsigned(acc[p][n], weights[p], four);
-        } else {
-          AddDot(acc[p][n], weights[p], four);
-        }
-      }
-    }
+    HWY_UNROLL(12)
+    for (size_t n = 0; n < N; ++n) AddFour<kVnni>(weights, bytes[n] + 4 * k, n, acc);
   }
   for (size_t p = 0; p < P; ++p) {
     const V16 scale = LoadAligned16(reinterpret_cast<const float*>(w + p * panel_stride));
     for (size_t n = 0; n < N; ++n) {
-      const V16 both = Mul16(scale, Set16(x.scales[n * x.stride + group]));
+      const V16 both = Mul16(scale, Set16(*x_scales[n]));
       total[p][n] = Fma16(ToFloats16(acc[p][n]), both, total[p][n]);
     }
   }
