@@ -9,6 +9,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "daemon/activation.h"
 #include "daemon/errors.h"
 #include "daemon/listener.h"
 #include "protocol/messages.h"
@@ -17,7 +18,12 @@ namespace mk::daemon {
 namespace {
 
 constexpr auto kPeerStart = std::chrono::seconds(10);  // for another daemon that is starting
+// For a daemon that was started without systemd and sees that its socket's path is systemd's now:
+// it notices within a second, ends what it runs and leaves.
+constexpr auto kPeerLeave = std::chrono::seconds(30);
 constexpr int kHelloMilliseconds = 2000;
+// For an answer from behind somebody else's listening socket.
+constexpr int kStrangerMilliseconds = 5000;
 
 Result<UniqueFd> TakeSignals() {
   signal(SIGPIPE, SIG_IGN);
@@ -32,13 +38,13 @@ Result<UniqueFd> TakeSignals() {
   return fd;
 }
 
-// Asks the daemon on the socket who it is. The socket accepts connections.
-std::string AskWho(const std::string& socket) {
+// Asks the daemon on the socket who it is. The socket accepts connections. Empty: no answer.
+std::string AskWho(const std::string& socket, int patience_ms = kHelloMilliseconds) {
   try {
     zmq::context_t context(1);
     zmq::socket_t dealer(context, zmq::socket_type::dealer);
     dealer.set(zmq::sockopt::linger, 0);
-    dealer.set(zmq::sockopt::rcvtimeo, kHelloMilliseconds);
+    dealer.set(zmq::sockopt::rcvtimeo, patience_ms);
     dealer.connect("ipc://" + socket);
     protocol::Request hello;
     hello.id = 1;
@@ -58,22 +64,39 @@ std::string AskWho(const std::string& socket) {
   return {};
 }
 
+tl::unexpected<protocol::Error> HeldByOther(const protocol::SocketPaths& paths) {
+  return protocol::Fail(protocol::ErrorCode::kUnreachable,
+                        "a daemon (pid " + std::to_string(LockFile::ReadPid(paths.lock)) +
+                            ") holds " + paths.lock + " but does not answer on " + paths.socket,
+                        "end it, or choose another socket with --socket");
+}
+
+AlreadyRunning Running(const std::string& who, const protocol::SocketPaths& paths) {
+  return {"microkimid " + who + " runs already on " + paths.socket};
+}
+
 // The lock is held: its holder serves the socket, or is about to.
 protocol::Result<AlreadyRunning> WaitForOther(const protocol::SocketPaths& paths) {
   const auto give_up = std::chrono::steady_clock::now() + kPeerStart;
   while (std::chrono::steady_clock::now() < give_up) {
     if (Probe(paths.socket) == ProbeResult::kLive) {
       const std::string who = AskWho(paths.socket);
-      if (!who.empty()) {
-        return AlreadyRunning{"microkimid " + who + " runs already on " + paths.socket};
-      }
+      if (!who.empty()) return Running(who, paths);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return protocol::Fail(protocol::ErrorCode::kUnreachable,
-                        "a daemon (pid " + std::to_string(LockFile::ReadPid(paths.lock)) +
-                            ") holds " + paths.lock + " but does not answer on " + paths.socket,
-                        "end it, or choose another socket with --socket");
+  return HeldByOther(paths);
+}
+
+// The lock is free, but somebody listens: systemd, which starts a daemon for whoever connects, or
+// another program. That daemon needs the lock, so nobody may hold it meanwhile.
+protocol::Result<AlreadyRunning> AskListener(const protocol::SocketPaths& paths) {
+  const std::string who = AskWho(paths.socket, kStrangerMilliseconds);
+  if (!who.empty()) return Running(who, paths);
+  return protocol::Fail(
+      protocol::ErrorCode::kBusy,
+      "another program listens on " + paths.socket + " without holding " + paths.lock,
+      "end it, or choose another socket with --socket");
 }
 
 protocol::Result<protocol::SocketPaths> PathsFor(const Options& options, const UniqueFd& passed) {
@@ -81,9 +104,44 @@ protocol::Result<protocol::SocketPaths> PathsFor(const Options& options, const U
   return protocol::PathsOfSocket(BoundPath(passed.get()));
 }
 
+using BootResult = protocol::Result<std::variant<Booted, AlreadyRunning>>;
+
+BootResult Outcome(protocol::Result<AlreadyRunning> running) {
+  if (!running) return protocol::Fail(running.error());
+  return std::variant<Booted, AlreadyRunning>(std::move(*running));
+}
+
+// The lock, and then the socket: the one that was passed, or one of our own.
+BootResult TakeSocket(Booted booted, UniqueFd passed) {
+  const protocol::SocketPaths& paths = booted.paths;
+  // Behind systemd's socket nobody else can answer: whoever holds the lock must leave.
+  auto lock = passed ? LockFile::Acquire(paths.lock, kPeerLeave) : LockFile::Acquire(paths.lock);
+  if (!lock) {
+    if (lock.error().code != ErrorCode::kIncompatible) {
+      return protocol::Fail(ToProtocol(lock.error()));
+    }
+    if (passed) return HeldByOther(paths);
+    return Outcome(WaitForOther(paths));
+  }
+  booted.lock = std::move(*lock);
+  if (passed) {
+    booted.listening = std::move(passed);
+    return std::variant<Booted, AlreadyRunning>(std::move(booted));
+  }
+  // A socket in use is never taken away.
+  if (Probe(paths.socket) == ProbeResult::kLive) {
+    booted.lock = LockFile();
+    return Outcome(AskListener(paths));
+  }
+  auto listening = Listen(paths.socket);
+  if (!listening) return protocol::Fail(ToProtocol(listening.error()));
+  booted.listening = std::move(*listening);
+  return std::variant<Booted, AlreadyRunning>(std::move(booted));
+}
+
 }  // namespace
 
-protocol::Result<std::variant<Booted, AlreadyRunning>> Boot(const Options& options) {
+BootResult Boot(const Options& options) {
   umask(077);
   Booted booted;
   booted.fds = RaiseFdLimit();
@@ -103,34 +161,7 @@ protocol::Result<std::variant<Booted, AlreadyRunning>> Boot(const Options& optio
   if (auto status = protocol::PrepareSocketDirectory(paths->directory); !status) {
     return protocol::Fail(status.error());
   }
-
-  auto lock = LockFile::Acquire(paths->lock);
-  if (!lock) {
-    if (lock.error().code != ErrorCode::kIncompatible) {
-      return protocol::Fail(ToProtocol(lock.error()));
-    }
-    auto other = WaitForOther(*paths);
-    if (!other) return protocol::Fail(other.error());
-    return std::variant<Booted, AlreadyRunning>(*other);
-  }
-  booted.lock = std::move(*lock);
-  if (booted.activated) {
-    booted.listening = std::move(*passed);
-    return std::variant<Booted, AlreadyRunning>(std::move(booted));
-  }
-
-  // The lock is ours, so whoever listens here is no daemon that keeps our rules; a socket in use is
-  // never taken away.
-  if (Probe(paths->socket) == ProbeResult::kLive) {
-    return protocol::Fail(
-        protocol::ErrorCode::kBusy,
-        "another program listens on " + paths->socket + " without holding " + paths->lock,
-        "end it, or choose another socket with --socket");
-  }
-  auto listening = Listen(paths->socket);
-  if (!listening) return protocol::Fail(ToProtocol(listening.error()));
-  booted.listening = std::move(*listening);
-  return std::variant<Booted, AlreadyRunning>(std::move(booted));
+  return TakeSocket(std::move(booted), std::move(*passed));
 }
 
 }  // namespace mk::daemon

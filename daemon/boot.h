@@ -20,7 +20,7 @@ struct Booted {
   UniqueFd signals;  // signalfd: TERM, INT, HUP; blocked for all threads
   protocol::SocketPaths paths;
   bool is_default_socket = false;
-  bool activated = false;  // the socket is systemd's: not ours to remove
+  bool activated = false;  // the socket is systemd's: not ours to remove; a socket unit starts us
   LockFile lock;
   UniqueFd listening;
 };

@@ -1,11 +1,13 @@
 #include "daemon/config.h"
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <sstream>
@@ -46,56 +48,19 @@ constexpr std::array kSizes = {
     Unit{"M", 1u << 20},   Unit{"MiB", 1u << 20},  Unit{"G", 1u << 30}, Unit{"GiB", 1u << 30},
     Unit{"T", 1ull << 40}, Unit{"TiB", 1ull << 40}};
 
-// Reads one file's keys; remembers the first error.
+// Reads values of one file; remembers the first error.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : path_(path.string()) {}
 
-  Result<LoadedConfig> Read(const toml::table& table) {
-    for (const auto& [key, node] : table) ReadKey(std::string(key.str()), node);
-    if (!error_.message.empty()) return Fail(error_);
-    return std::move(loaded_);
-  }
+  Result<LoadedConfig> Read(const toml::table& table);
 
- private:
-  void ReadKey(const std::string& key, const toml::node& node) {
-    Config& config = loaded_.config;
-    if (key == "default_model") {
-      config.default_model = String(key, node);
-    } else if (key == "aliases") {
-      ReadAliases(node);
-    } else if (key == "threads") {
-      config.threads = Integer(key, node, 0, 1024);
-    } else if (key == "memory") {
-      config.memory = Size(key, node);
-    } else if (key == "max_batch") {
-      config.max_batch = Integer(key, node, 1, 64);
-    } else if (key == "max_queue") {
-      config.max_queue = Integer(key, node, 0, 4096);
-    } else if (key == "keep_alive") {
-      config.keep_alive = Parsed(key, node, ParseDuration);
-    } else if (key == "precision") {
-      config.precision = Parsed(key, node, CheckPrecision);
-    } else if (key == "spine_cache") {
-      config.spine_cache = Bool(key, node);
-    } else if (key == "spine_cache_limit") {
-      config.spine_cache_limit = Size(key, node);
-    } else if (key == "spine_cache_smallest") {
-      config.spine_cache_smallest = Size(key, node);
-    } else if (key == "log_level") {
-      config.log_level = String(key, node);
-      if (auto level = CheckLogLevel(config.log_level); !level) Bad(key, node, level.error().hint);
-    } else {
-      loaded_.warnings.push_back(Where(node) + "unknown key \"" + key + "\" is ignored");
-    }
-  }
-
-  void ReadAliases(const toml::node& node) {
+  void Aliases(const toml::node& node, Config& config) {
     const toml::table* table = node.as_table();
     if (table == nullptr) return Bad("aliases", node, "a table: [aliases]");
     for (const auto& [name, value] : *table) {
       const std::string alias(name.str());
-      loaded_.config.aliases[alias] = String("aliases." + alias, value);
+      config.aliases[alias] = String("aliases." + alias, value);
     }
   }
 
@@ -128,6 +93,12 @@ class Reader {
     return 0;
   }
 
+  std::string LogLevel(const std::string& key, const toml::node& node) {
+    std::string level = String(key, node);
+    if (auto known = CheckLogLevel(level); !known) Bad(key, node, known.error().hint);
+    return level;
+  }
+
   template <typename Parse>
   auto Parsed(const std::string& key, const toml::node& node, Parse parse) ->
       typename decltype(parse(std::string_view()))::value_type {
@@ -138,6 +109,7 @@ class Reader {
     return {};
   }
 
+ private:
   std::string Where(const toml::node& node) const {
     return path_ + ":" + std::to_string(node.source().begin.line) + ": ";
   }
@@ -153,7 +125,105 @@ class Reader {
   Error error_;
 };
 
+// A key: how it is shown, read and compared.
+struct Setting {
+  ConfigKey key;
+  void (*read)(Reader& reader, const toml::node& node, Config& config);
+  bool (*same)(const Config& a, const Config& b);
+};
+
+template <auto kMember>
+bool Same(const Config& a, const Config& b) {
+  return a.*kMember == b.*kMember;
+}
+
+using Node = const toml::node&;
+
+constexpr Setting kSettings[] = {
+    {{"default_model", "\"story\"", "an alias, a file name in the models folder, or a path"},
+     [](Reader& r, Node n, Config& c) { c.default_model = r.String("default_model", n); },
+     Same<&Config::default_model>},
+    {{"threads", "4", "worker threads; 0: one per core", false},
+     [](Reader& r, Node n, Config& c) { c.threads = r.Integer("threads", n, 0, 1024); },
+     Same<&Config::threads>},
+    {{"memory", "\"8GiB\"", "budget; \"auto\": from the machine and its cgroup"},
+     [](Reader& r, Node n, Config& c) { c.memory = r.Size("memory", n); },
+     Same<&Config::memory>},
+    {{"max_batch", "8", "sequences that decode in one step"},
+     [](Reader& r, Node n, Config& c) { c.max_batch = r.Integer("max_batch", n, 1, 64); },
+     Same<&Config::max_batch>},
+    {{"max_queue", "64", "requests that may wait before new ones are told \"busy\""},
+     [](Reader& r, Node n, Config& c) { c.max_queue = r.Integer("max_queue", n, 0, 4096); },
+     Same<&Config::max_queue>},
+    {{"keep_alive", "\"10m\"",
+      "unload a model that nobody used for so long; \"0\": at once, \"-1\": never"},
+     [](Reader& r, Node n, Config& c) { c.keep_alive = r.Parsed("keep_alive", n, ParseDuration); },
+     Same<&Config::keep_alive>},
+    {{"idle_exit", "\"30m\"", "leave after so long without a client; \"-1\": never"},
+     [](Reader& r, Node n, Config& c) { c.idle_exit = r.Parsed("idle_exit", n, ParseIdleExit); },
+     Same<&Config::idle_exit>},
+    {{"precision", "\"q8\"", "exact, bf16 or q8: of runs that do not say"},
+     [](Reader& r, Node n, Config& c) { c.precision = r.Parsed("precision", n, CheckPrecision); },
+     Same<&Config::precision>},
+    {{"spine_cache", "true", "keep prepared weights on disk: models load faster"},
+     [](Reader& r, Node n, Config& c) { c.spine_cache = r.Bool("spine_cache", n); },
+     Same<&Config::spine_cache>},
+    {{"spine_cache_limit", "\"20GiB\"",
+      "bytes of them; \"auto\": 20 GB or a tenth of the disk at most"},
+     [](Reader& r, Node n, Config& c) { c.spine_cache_limit = r.Size("spine_cache_limit", n); },
+     Same<&Config::spine_cache_limit>},
+    {{"spine_cache_smallest", "\"64MiB\"",
+      "weights of fewer bytes are prepared anew by every load"},
+     [](Reader& r, Node n, Config& c) {
+       c.spine_cache_smallest = r.Size("spine_cache_smallest", n);
+     },
+     Same<&Config::spine_cache_smallest>},
+    {{"log_level", "\"info\"", "trace, debug, info, warn, error, off"},
+     [](Reader& r, Node n, Config& c) { c.log_level = r.LogLevel("log_level", n); },
+     Same<&Config::log_level>},
+    {{"aliases", "{ story = \"/data/models/story-k3.bin\" }",
+      "names for models: a table, or a section [aliases]"},
+     [](Reader& r, Node n, Config& c) { r.Aliases(n, c); },
+     Same<&Config::aliases>},
+};
+
+// The same keys without what is inside.
+constexpr auto kShown = [] {
+  std::array<ConfigKey, std::size(kSettings)> shown{};
+  std::transform(std::begin(kSettings), std::end(kSettings), shown.begin(),
+                 [](const Setting& setting) { return setting.key; });
+  return shown;
+}();
+
+Result<LoadedConfig> Reader::Read(const toml::table& table) {
+  for (const auto& [name, node] : table) {
+    const auto* setting =
+        std::find_if(std::begin(kSettings), std::end(kSettings),
+                     [&](const Setting& one) { return name.str() == one.key.name; });
+    if (setting != std::end(kSettings)) {
+      setting->read(*this, node, loaded_.config);
+    } else {
+      loaded_.warnings.push_back(Where(node) + "unknown key \"" + std::string(name.str()) +
+                                 "\" is ignored");
+    }
+  }
+  if (!error_.message.empty()) return Fail(error_);
+  return std::move(loaded_);
+}
+
 }  // namespace
+
+std::span<const ConfigKey> ConfigKeys() {
+  return kShown;
+}
+
+std::vector<ConfigKey> ChangedKeys(const Config& before, const Config& after) {
+  std::vector<ConfigKey> changed;
+  for (const Setting& setting : kSettings) {
+    if (!setting.same(before, after)) changed.push_back(setting.key);
+  }
+  return changed;
+}
 
 Result<LoadedConfig> LoadConfig(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -181,6 +251,14 @@ Result<std::chrono::milliseconds> ParseDuration(std::string_view text) {
   auto value = ParseWithUnit(text, kDurations, "duration", "90s, 10m or 2h");
   if (!value) return Fail(value.error());
   return std::chrono::milliseconds(*value);
+}
+
+Result<std::chrono::milliseconds> ParseIdleExit(std::string_view text) {
+  auto time = ParseDuration(text);
+  if (!time || time->count() < 0 || *time >= std::chrono::seconds(1)) return time;
+  // Nobody would have the time to connect.
+  return Fail(ErrorCode::kInvalidArgument, "too short: \"" + std::string(text) + "\"",
+              "a second or more, or -1: never");
 }
 
 Result<uint64_t> ParseBytes(std::string_view text) {

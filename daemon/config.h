@@ -1,21 +1,7 @@
 // The settings that outlive a command line: $XDG_CONFIG_HOME/microkimi/config.toml.
 //
-//   default_model = "story"        # an alias, a file name in the models folder, or a path
-//   threads = 4                    # worker threads; 0: one per core
-//   memory = "8GiB"                # budget; "auto": from the machine and its cgroup
-//   max_batch = 8                  # sequences that decode in one step
-//   max_queue = 64                 # requests that may wait before new ones are told "busy"
-//   keep_alive = "10m"             # unload an idle model after this; "0": at once, "-1": never
-//   precision = "q8"               # exact, bf16 or q8: of runs that do not say
-//   spine_cache = true             # keep prepared weights on disk: models load faster
-//   spine_cache_limit = "20GiB"    # bytes of them; "auto": 20 GB or a tenth of the disk at most
-//   spine_cache_smallest = "64MiB" # weights of fewer bytes are prepared anew by every load
-//   log_level = "info"             # trace, debug, info, warn, error, off
-//   [aliases]
-//   story = "/data/models/story-k3.bin"
-//
-// A key that is not known is a warning that names it; a value of the wrong kind is an error, and
-// the file is then not used at all.
+// ConfigKeys() lists the keys, for people too. A key that is not known is a warning that names it;
+// a value of the wrong kind is an error, and the file is then not used at all.
 
 #pragma once
 
@@ -23,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,8 +31,20 @@ struct Config {
   bool spine_cache = true;
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
+  std::chrono::milliseconds idle_exit{-1};  // leave after so long without a client; negative: never
   std::string log_level = "info";
 };
+
+// A key of the file as it is shown.
+struct ConfigKey {
+  const char* name;
+  const char* example;  // a value as it is written in the file
+  const char* text;
+  bool live = true;  // a daemon that rereads the file obeys; else the next one does
+};
+std::span<const ConfigKey> ConfigKeys();
+// The keys whose values differ, in the order of ConfigKeys().
+std::vector<ConfigKey> ChangedKeys(const Config& before, const Config& after);
 
 struct LoadedConfig {
   Config config;
@@ -56,6 +55,8 @@ struct LoadedConfig {
 // key, kIo, kPermissionDenied.
 Result<LoadedConfig> LoadConfig(const std::filesystem::path& path);
 
+// Of idle_exit: a duration of a second and more, or "-1" (never).
+Result<std::chrono::milliseconds> ParseIdleExit(std::string_view text);
 // "90s", "10m", "2h", "250ms", "0", "-1" (for ever).
 Result<std::chrono::milliseconds> ParseDuration(std::string_view text);
 // "512MiB", "8G", "1000000", "auto" (0).

@@ -1,15 +1,11 @@
 #include "daemon/listener.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
-#include <cstdlib>
+#include <cstddef>
 #include <cstring>
 
 #include "protocol/socket_path.h"
@@ -19,8 +15,6 @@ namespace {
 
 // Connections that may wait for libzmq's thread to accept them.
 constexpr int kBacklog = 512;
-// systemd passes descriptors from this number on.
-constexpr int kFirstActivationFd = 3;
 
 tl::unexpected<Error> Errno(const std::string& what, const std::string& path) {
   const int error = errno;
@@ -93,41 +87,6 @@ Result<UniqueFd> Listen(const std::string& socket_path) {
   }
   if (chmod(socket_path.c_str(), 0600) != 0) return Errno("cannot set the mode of", socket_path);
   if (listen(fd.get(), kBacklog) != 0) return Errno("cannot listen on", socket_path);
-  return fd;
-}
-
-Result<UniqueFd> TakeActivationSocket() {
-  const char* pid_text = std::getenv("LISTEN_PID");
-  const char* count_text = std::getenv("LISTEN_FDS");
-  if (pid_text == nullptr || count_text == nullptr) return UniqueFd();
-  const std::string pid = pid_text;
-  const std::string count = count_text;
-  // Children (there are none today) must not take the descriptors for theirs.
-  unsetenv("LISTEN_PID");
-  unsetenv("LISTEN_FDS");
-  unsetenv("LISTEN_FDNAMES");
-  if (pid != std::to_string(getpid())) return UniqueFd();
-  if (count != "1") {
-    return Fail(ErrorCode::kInvalidArgument,
-                "socket activation passed LISTEN_FDS=" + count + ", expected one socket",
-                "keep one ListenStream= in microkimid.socket");
-  }
-  UniqueFd fd(kFirstActivationFd);
-  int type = 0;
-  int accepts = 0;
-  socklen_t size = sizeof type;
-  sockaddr_un address{};
-  socklen_t address_size = sizeof address;
-  if (getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM ||
-      getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) != 0 || accepts == 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &address_size) != 0 ||
-      address.sun_family != AF_UNIX) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "socket activation passed something else than a listening AF_UNIX stream socket",
-                "use ListenStream= with a path in microkimid.socket");
-  }
-  fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
-  fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
   return fd;
 }
 

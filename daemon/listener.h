@@ -27,11 +27,8 @@ ProbeResult Probe(const std::string& socket_path);
 // removed first, anything else is refused. The caller holds the lock and has probed.
 Result<UniqueFd> Listen(const std::string& socket_path);
 
-// The socket that systemd passes (LISTEN_FDS), if it passed one to this process; an empty fd if
-// not. Errors: kInvalidArgument when what was passed is no listening AF_UNIX stream socket.
-Result<UniqueFd> TakeActivationSocket();
-
-// Path that a listening AF_UNIX socket is bound to; empty when it has none.
+// Path that a listening AF_UNIX socket is bound to; empty when it has none (an abstract address is
+// none).
 std::string BoundPath(int fd);
 
 // Inode of the file at a path (0: none): to see whether it is still the socket that we bound.

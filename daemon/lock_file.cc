@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <thread>
 
 namespace mk::daemon {
 namespace {
@@ -25,7 +26,18 @@ std::string Reason(const std::string& what, const std::string& path, int error) 
 
 }  // namespace
 
-Result<LockFile> LockFile::Acquire(const std::string& path) {
+Result<LockFile> LockFile::Acquire(const std::string& path, std::chrono::milliseconds patience) {
+  constexpr auto kPause = std::chrono::milliseconds(10);
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    auto lock = TryAcquire(path);
+    const bool held = !lock && lock.error().code == ErrorCode::kIncompatible;
+    if (!held || std::chrono::steady_clock::now() >= give_up) return lock;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+Result<LockFile> LockFile::TryAcquire(const std::string& path) {
   // Between open and flock another daemon may end and a cleaner may remove the file: then the lock
   // is on a file without a name and worth nothing. Try again on the new file.
   for (int attempt = 0; attempt < 16; ++attempt) {

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 
 #include "engine/base/result.h"
@@ -19,9 +20,11 @@ class LockFile {
  public:
   LockFile() = default;
 
-  // Takes the lock, creating the file (mode 0600) if need be. Errors: kIncompatible when another
-  // process holds it, kPermissionDenied, kIo.
-  static Result<LockFile> Acquire(const std::string& path);
+  // Takes the lock, creating the file (mode 0600) if need be; waits at most so long for another
+  // process to give it up. The default is for those who only look whether the lock is held and take
+  // it for a moment. Errors: kIncompatible when another process holds it, kPermissionDenied, kIo.
+  static Result<LockFile> Acquire(
+      const std::string& path, std::chrono::milliseconds patience = std::chrono::milliseconds(50));
 
   // Pid written by the holder, 0 if none can be read. For messages only.
   static pid_t ReadPid(const std::string& path);
@@ -32,6 +35,8 @@ class LockFile {
   const std::string& path() const { return path_; }
 
  private:
+  static Result<LockFile> TryAcquire(const std::string& path);
+
   LockFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
 
   std::string path_;

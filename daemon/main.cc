@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/activation.h"
 #include "daemon/boot.h"
 #include "daemon/dirs.h"
 #include "daemon/log.h"
@@ -155,8 +156,7 @@ int Main(int argc, const char* const* argv) {
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const Options& options = std::get<Options>(parsed);
   spdlog::set_level(spdlog::level::off);  // until the log is set up
-  const bool supervised =
-      std::getenv("NOTIFY_SOCKET") != nullptr || std::getenv("LISTEN_FDS") != nullptr;
+  const bool supervised = StartedBySystemd() || SocketsArePassed();
   if (!options.foreground && options.ready_fd < 0 && !supervised) return Detach(options);
   Starter starter(ReadyPipe(options.ready_fd), false, options.foreground || supervised);
   return Serve(options, starter);

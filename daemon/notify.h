@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <string>
 
 #include "engine/base/unique_fd.h"
@@ -25,10 +25,17 @@ class ReadyPipe {
   UniqueFd fd_;
 };
 
+// Whether systemd started this process as a service. NOTIFY_SOCKET alone does not say so: whatever
+// is started from within another service inherits it, and would report in that one's name. Then the
+// variable is removed, so that nothing below speaks to systemd. Call it before threads exist.
+bool StartedBySystemd();
+
 // Sends a state to systemd ("READY=1\nSTATUS=..."); nothing happens where none listens.
 void NotifySystemd(const std::string& state);
+// "RELOADING=1", with the time that systemd orders it by; READY=1 ends it.
+void NotifyReloading();
 
-// Microseconds after which systemd kills a service that does not send WATCHDOG=1; 0: it does not.
-uint64_t WatchdogMicroseconds();
+// After so long without WATCHDOG=1 systemd ends the service; 0: it does not.
+std::chrono::microseconds WatchdogTime();
 
 }  // namespace mk::daemon

@@ -62,9 +62,10 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
   app.add_option("--ready-fd", options.ready_fd,
                  "Write \"ready\" or an error line to this descriptor, and stay in the foreground")
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--idle-exit", idle_exit, "Leave after this long without a client (30m)")
+  app.add_option("--idle-exit", idle_exit,
+                 "Leave after this long without a client: 30m, 2h; -1: never (default)")
       ->type_name("DURATION")
-      ->check(Checked(ParseDuration, "DURATION"));
+      ->check(Checked(ParseIdleExit, "DURATION"));
   auto* level = app.add_option("--log-level", log_level, "trace, debug, info, warn, error, off")
                     ->check(Checked(CheckLogLevel, "LEVEL"));
   auto* thread_option =
@@ -89,7 +90,7 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
   }
   options.socket = Absolute(options.socket);
   options.config_file = Absolute(options.config_file);
-  if (!idle_exit.empty()) options.idle_exit = *ParseDuration(idle_exit);
+  if (!idle_exit.empty()) options.idle_exit = *ParseIdleExit(idle_exit);
   if (level->count() > 0) options.log_level = log_level;
   if (thread_option->count() > 0) options.threads = threads;
   if (memory_option->count() > 0) options.memory = *ParseBytes(memory);
@@ -99,6 +100,7 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
 }
 
 Config WithOverrides(Config config, const Options& options) {
+  if (options.idle_exit) config.idle_exit = *options.idle_exit;
   if (options.log_level) config.log_level = *options.log_level;
   if (options.threads) config.threads = *options.threads;
   if (options.memory) config.memory = *options.memory;

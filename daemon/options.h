@@ -17,8 +17,8 @@ struct Options {
   std::string config_file;  // absolute
   bool foreground = false;
   int ready_fd = -1;
-  std::optional<std::chrono::milliseconds> idle_exit;
   // What overrides the config file.
+  std::optional<std::chrono::milliseconds> idle_exit;
   std::optional<std::string> log_level;
   std::optional<int> threads;
   std::optional<uint64_t> memory;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/model/executor.h"
+
 namespace mk::daemon {
 namespace {
 
@@ -66,6 +68,7 @@ Scheduler::Scheduler(Executor& executor, Counters& counters, Ledger& ledger, Sch
       sink_(std::move(sink)),
       limits_(limits),
       max_batch_(limits.max_batch),
+      max_active_(limits.max_active),
       submissions_(limits.max_waiting),
       thread_([this] { Run(); }) {}
 
@@ -77,6 +80,10 @@ bool Scheduler::Submit(Submission submission) {
   return submissions_.TryPush(std::move(submission));
 }
 
+uint64_t Scheduler::heartbeat() const {
+  return beats_.load(std::memory_order_relaxed) + executor_.pool().progress();
+}
+
 void Scheduler::Stop() {
   stopping_.store(true);
   submissions_.Close();
@@ -86,6 +93,7 @@ void Scheduler::Stop() {
 void Scheduler::Run() {
   pthread_setname_np(pthread_self(), "scheduler");
   while (!stopping_.load()) {
+    beats_.fetch_add(1, std::memory_order_relaxed);
     submissions_.event().Clear();
     TakeSubmissions();
     EndCancelledAndLate();
@@ -129,7 +137,7 @@ void Scheduler::EndCancelledAndLate() {
 // Starts waiting requests, fairly, while there is room. The first that does not fit into memory
 // holds up those behind it, so that a large request is not passed over for ever.
 void Scheduler::Activate() {
-  while (started_ < limits_.max_active) {
+  while (started_ < max_active_.load()) {
     if (Entry* alone = FindExclusive()) {
       if (started_ > 0) return;
       RunExclusive(*alone);
@@ -198,6 +206,7 @@ void Scheduler::RunExclusive(Entry& entry) {
   const auto& deadline = entry.request.deadline;
   auto attended = Clock::now();
   Result<protocol::Body> result = entry.request.work(executor_, [&] {
+    beats_.fetch_add(1, std::memory_order_relaxed);
     AttendWaiting(attended);
     return !stopping_.load() && !control.cancelled.load() &&
            (!deadline || Clock::now() < *deadline);

@@ -81,7 +81,14 @@ class Scheduler {
   bool Submit(Submission submission);
   // Makes the thread look at the controls again: after a cancel or an acknowledgement.
   void Wake() { submissions_.event().Signal(); }
-  void SetMaxBatch(size_t max_batch) { max_batch_.store(max_batch); }
+  // Changes whenever the thread has done something, within a step too; if it is alive, soon after
+  // Wake(). From any thread.
+  uint64_t heartbeat() const;
+  // Of the steps and activations from now on; see SchedulerLimits.
+  void SetBatch(size_t max_batch, size_t max_active) {
+    max_batch_.store(max_batch);
+    max_active_.store(max_active);
+  }
   // Ends what runs (kCancelled for everyone) and joins the thread.
   void Stop();
 
@@ -135,8 +142,10 @@ class Scheduler {
   const SchedulerSink sink_;
   const SchedulerLimits limits_;
   std::atomic<size_t> max_batch_;
+  std::atomic<size_t> max_active_;
   BoundedQueue<Submission> submissions_;
   std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> beats_{0};  // rounds of the thread
 
   // Below: the scheduler's thread alone.
   std::vector<std::unique_ptr<Entry>> entries_;  // waiting and started, in order of arrival

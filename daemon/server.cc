@@ -86,6 +86,7 @@ void Server::Poll() {
   }
   unsent_ = parts_->clients->Flush();
   CancelLate(now);
+  WatchdogReport(now);
   if (now >= next_tick_) Tick(now);
   CancelLost();
   if (stop_deadline_ && now >= *stop_deadline_) HurryStop(now);
@@ -93,6 +94,7 @@ void Server::Poll() {
 
 int Server::PollMilliseconds(Clock::time_point now) const {
   auto until = next_tick_;
+  if (const auto& report = parts_->watchdog->next()) until = std::min(until, *report);
   if (next_unload_) until = std::min(until, *next_unload_);
   if (stop_deadline_ && !stop_hurried_) until = std::min(until, *stop_deadline_);
   for (const auto& [key, request] : core_.clients.requests()) {
@@ -237,9 +239,8 @@ void Server::Hello(const std::string& peer, uint64_t id, const protocol::HelloAr
 }
 
 void Server::StopOp(const std::string& peer, uint64_t id, const protocol::StopArgs& args) {
-  parts_->clients->Reply(
-      peer, id,
-      protocol::StopDone{static_cast<uint64_t>(getpid()), parts_->setup.booted.activated});
+  parts_->clients->Reply(peer, id,
+                         protocol::StopDone{static_cast<uint64_t>(getpid()), !parts_->owns_socket});
   BeginStop(args.grace_ms ? std::chrono::milliseconds(*args.grace_ms) : kDefaultGrace,
             "a client asked for it");
 }

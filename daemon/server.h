@@ -65,9 +65,12 @@ class Server {
   void CancelLate(Clock::time_point now);
   void TakeSignals();
   void ReloadConfig();
+  void ApplyConfig(Config config);
+  void ReportStatus(Clock::time_point now);
   void Tick(Clock::time_point now);
   void GuardSocketPath();
-  void ReportToSystemd(Clock::time_point now);
+  bool KeepLock();
+  void WatchdogReport(Clock::time_point now);
   bool Idle() const;
   int PollMilliseconds(Clock::time_point now) const;
 
@@ -92,7 +95,10 @@ class Server {
   Clock::time_point idle_since_;
   std::optional<Clock::time_point> next_unload_;
   std::string systemd_status_;
-  Clock::time_point next_watchdog_;
+  std::string config_error_;  // why the file was not used when it was last reread
+  std::string leaving_;       // why the daemon leaves
+  bool path_lost_ = false;    // nobody can connect: said once
+  bool engine_silent_ = false;
 };
 
 }  // namespace mk::daemon

@@ -23,6 +23,11 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 // After the grace time: how long cancelled requests may take to say so.
 constexpr auto kLastWords = std::chrono::seconds(10);
+// After that: how long threads that hang may keep the process from ending. All that was promised
+// to be saved is saved by then.
+constexpr int kSecondsToJoin = 5;
+// What systemd is told beyond that.
+constexpr int kSecondsToSpare = 5;
 
 int ThreadsOf(const Config& config) {
   if (config.threads > 0) return config.threads;
@@ -51,13 +56,14 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   }
   parts->threads = ThreadsOf(config);
   parts->limits.max_batch = static_cast<size_t>(config.max_batch);
-  parts->limits.max_active = 4 * parts->limits.max_batch;
+  parts->limits.max_active = kActivePerBatch * parts->limits.max_batch;
   auto executor = Executor::Create(static_cast<size_t>(parts->threads));
   if (!executor) return Fail(executor.error());
   parts->executor = std::move(*executor);
 
   const std::string& path = booted.paths.socket;
   parts->socket_inode = PathInode(path);
+  parts->owns_socket = !booted.activated;
   auto transport = Transport::Create(std::move(booted.listening), path,
                                      protocol::kLimits.message_bytes, parts->counters);
   if (!transport) return Fail(transport.error());
@@ -80,6 +86,10 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   parts->scheduler = std::make_unique<Scheduler>(
       *parts->executor, parts->counters, parts->ledger,
       [&events](SchedulerEvent event) { events.Push(std::move(event)); }, parts->limits);
+  Scheduler& scheduler = *parts->scheduler;
+  parts->watchdog = std::make_unique<Watchdog>(
+      WatchdogTime(), Watchdog::Engine{[&scheduler] { return scheduler.heartbeat(); },
+                                       [&scheduler] { scheduler.Wake(); }});
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }
 
@@ -106,22 +116,39 @@ void Server::TakeSignals() {
 }
 
 void Server::ReloadConfig() {
-  auto loaded = LoadConfig(parts_->setup.options.config_file);
-  if (!loaded) {
-    spdlog::error("the config stays as it was: {}", loaded.error().ToString());
-    return;
+  NotifyReloading();
+  const std::string& file = parts_->setup.options.config_file;
+  auto loaded = LoadConfig(file);
+  if (loaded) {
+    for (const std::string& warning : loaded->warnings) spdlog::warn("{}", warning);
+    ApplyConfig(WithOverrides(std::move(loaded->config), parts_->setup.options));
+    config_error_.clear();
+  } else {
+    config_error_ = loaded.error().ToString();
+    spdlog::error("the config stays as it was: {}", config_error_);
   }
-  for (const std::string& warning : loaded->warnings) spdlog::warn("{}", warning);
-  core_.config = WithOverrides(std::move(loaded->config), parts_->setup.options);
-  if (ThreadsOf(core_.config) != parts_->threads) {
-    spdlog::warn("a new number of threads takes effect when the daemon starts anew");
+  NotifySystemd("READY=1");
+  ReportStatus(Clock::now());
+}
+
+void Server::ApplyConfig(Config config) {
+  std::string changed;
+  for (const ConfigKey& key : ChangedKeys(core_.config, config)) {
+    changed += (changed.empty() ? "" : ", ") + std::string(key.name);
+    if (!key.live) spdlog::warn("the new {} counts from the next start on: mk restart", key.name);
   }
+  // What the threads that run were made with stays in force, and is shown.
+  config.threads = core_.config.threads;
+  core_.config = std::move(config);
   SetLogLevel(core_.config.log_level);
-  parts_->scheduler->SetMaxBatch(static_cast<size_t>(core_.config.max_batch));
+  core_.limits.max_batch = static_cast<size_t>(core_.config.max_batch);
+  core_.limits.max_active = kActivePerBatch * core_.limits.max_batch;
+  parts_->scheduler->SetBatch(core_.limits.max_batch, core_.limits.max_active);
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
-  spdlog::info("read {}", parts_->setup.options.config_file);
+  spdlog::info("read {}: {}", parts_->setup.options.config_file,
+               changed.empty() ? "nothing changed" : "changed " + changed);
 }
 
 void Server::Tick(Clock::time_point now) {
@@ -130,11 +157,11 @@ void Server::Tick(Clock::time_point now) {
   parts_->clients->ForgetIdle(now);
   next_unload_ = parts_->registry->UnloadExpired(now);
   GuardSocketPath();
-  ReportToSystemd(now);
+  ReportStatus(now);
   if (!Idle()) idle_since_ = now;
-  const auto& idle_exit = parts_->setup.options.idle_exit;
-  if (idle_exit && !stop_deadline_ && now - idle_since_ >= *idle_exit) {
-    BeginStop(std::chrono::milliseconds(0), "idle");
+  const auto idle_exit = core_.config.idle_exit;
+  if (idle_exit.count() >= 0 && !stop_deadline_ && now - idle_since_ >= idle_exit) {
+    BeginStop(std::chrono::milliseconds(0), "nobody needed it for so long");
   }
 }
 
@@ -142,52 +169,84 @@ bool Server::Idle() const {
   return parts_->transport->connections() == 0 && parts_->clients->requests().empty();
 }
 
-// Cleaners of temporary files and the end of a login session remove sockets under running daemons.
-void Server::GuardSocketPath() {
+// Cleaners of temporary files and the end of a login session remove lock and socket under running
+// daemons. False: the lock is not ours now.
+bool Server::KeepLock() {
   Booted& booted = parts_->setup.booted;
-  if (booted.activated || stop_deadline_) return;
-  if (!booted.lock.StillThere()) {
-    // The directory may have gone with it.
-    if (!protocol::PrepareSocketDirectory(booted.paths.directory)) return;
-    auto lock = LockFile::Acquire(booted.paths.lock);
-    if (!lock) {
-      if (lock.error().code == ErrorCode::kIncompatible) {
-        spdlog::error("{} is another daemon's now", booted.paths.lock);
-        BeginStop(kDefaultGrace, "another daemon took the place of this one");
-      }
-      return;
-    }
+  if (booted.lock.StillThere()) return true;
+  // The directory may have gone with it.
+  Status status;
+  if (auto made = protocol::PrepareSocketDirectory(booted.paths.directory); !made) {
+    status = Fail(ErrorCode::kIo, made.error().message);
+  } else if (auto lock = LockFile::Acquire(booted.paths.lock); lock) {
     booted.lock = std::move(*lock);
+    return true;
+  } else if (lock.error().code == ErrorCode::kIncompatible) {
+    BeginStop(kDefaultGrace, booted.paths.lock + " is another daemon's now");
+    return false;
+  } else {
+    status = Fail(lock.error());
   }
-  if (PathInode(booted.paths.socket) == parts_->socket_inode && parts_->socket_inode != 0) return;
-  if (Probe(booted.paths.socket) != ProbeResult::kNobody) return;  // somebody else's: hands off
-  auto listening = Listen(booted.paths.socket);
+  if (!path_lost_) spdlog::error("nobody can connect any more: {}", status.error().ToString());
+  path_lost_ = true;
+  return false;
+}
+
+void Server::GuardSocketPath() {
+  if (stop_deadline_ || !KeepLock()) return;
+  path_lost_ = false;
+  const std::string& path = parts_->setup.booted.paths.socket;
+  if (PathInode(path) == parts_->socket_inode && parts_->socket_inode != 0) return;
+  switch (Probe(path)) {
+    case ProbeResult::kNobody:
+      break;
+    case ProbeResult::kLive:
+      // systemd, when its socket unit starts, takes the path away from whoever has it. The daemon
+      // that it starts waits for our lock.
+      return BeginStop(kDefaultGrace, "another program listens on " + path + " now");
+    case ProbeResult::kForeign:
+      return;  // no socket: hands off
+  }
+  auto listening = Listen(path);
   if (!listening) {
     spdlog::warn("the socket's path is gone: {}", listening.error().ToString());
     return;
   }
-  if (auto status = parts_->transport->AddListener(std::move(*listening), booted.paths.socket);
-      !status) {
+  if (auto status = parts_->transport->AddListener(std::move(*listening), path); !status) {
     spdlog::error("{}", status.error().ToString());
     return;
   }
-  parts_->socket_inode = PathInode(booted.paths.socket);
+  parts_->socket_inode = PathInode(path);
   parts_->counters.Add(Counter::kSocketRecreated);
-  spdlog::warn("{} had vanished and was made anew", booted.paths.socket);
+  spdlog::warn("{} had vanished and was made anew{}", path,
+               parts_->owns_socket ? ""
+                                   : "; systemd's own one is out of reach until"
+                                     " `systemctl --user restart microkimid.socket`");
+  parts_->owns_socket = true;
 }
 
-void Server::ReportToSystemd(Clock::time_point now) {
-  const std::string status = std::to_string(parts_->registry->entries().size()) + " models, " +
-                             std::to_string(parts_->clients->requests().size()) + " requests";
-  if (status != systemd_status_) {
-    systemd_status_ = status;
-    NotifySystemd("STATUS=" + status);
+void Server::ReportStatus(Clock::time_point now) {
+  std::string status;
+  if (const auto silence = parts_->watchdog->silence(now); silence.count() > 0) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence).count();
+    status = "the engine has not answered for " + std::to_string(seconds) + " s; ";
   }
-  const auto watchdog = std::chrono::microseconds(WatchdogMicroseconds());
-  if (watchdog.count() > 0 && now >= next_watchdog_) {
-    next_watchdog_ = now + watchdog / 3;
-    NotifySystemd("WATCHDOG=1");
+  status += leaving_.empty() ? "" : "leaving: " + leaving_ + "; ";
+  status += StatusLine(core_);
+  if (!config_error_.empty()) status += "; the config file is not used: " + config_error_;
+  if (status == systemd_status_) return;
+  systemd_status_ = status;
+  NotifySystemd("STATUS=" + status);
+}
+
+void Server::WatchdogReport(Clock::time_point now) {
+  if (parts_->watchdog->Due(now)) NotifySystemd("WATCHDOG=1");
+  const bool silent = parts_->watchdog->silence(now).count() > 0;
+  if (silent && !engine_silent_) {
+    spdlog::error("the engine does not answer; systemd will hear no more until it does");
   }
+  if (!silent && engine_silent_) spdlog::warn("the engine answers again");
+  engine_silent_ = silent;
 }
 
 void Server::BeginStop(std::chrono::milliseconds grace, const std::string& why) {
@@ -198,8 +257,14 @@ void Server::BeginStop(std::chrono::milliseconds grace, const std::string& why) 
   }
   stop_deadline_ = deadline;
   core_.stopping = true;
+  leaving_ = why;
   spdlog::info("leaving: {}", why);
-  NotifySystemd("STOPPING=1");
+  // systemd kills what takes longer to stop than it was told to expect.
+  const auto longest = std::chrono::ceil<std::chrono::seconds>(grace + kLastWords) +
+                       std::chrono::seconds(kSecondsToJoin + kSecondsToSpare);
+  NotifySystemd("STOPPING=1\nEXTEND_TIMEOUT_USEC=" +
+                std::to_string(std::chrono::microseconds(longest).count()));
+  ReportStatus(Clock::now());
   // What has not begun will not.
   std::vector<uint64_t> not_begun;
   for (const auto& [key, request] : parts_->clients->requests()) {
@@ -234,12 +299,14 @@ bool Server::MayLeave() const {
 // The socket goes while the lock is still held, so that the next daemon finds a clean place.
 void Server::Leave() {
   const Booted& booted = parts_->setup.booted;
-  if (!booted.activated && PathInode(booted.paths.socket) == parts_->socket_inode) {
+  if (parts_->owns_socket && PathInode(booted.paths.socket) == parts_->socket_inode) {
     unlink(booted.paths.socket.c_str());
   }
   unlink(booted.paths.pid.c_str());
   parts_->transport->LingerOnClose();
   spdlog::info("left");
+  signal(SIGALRM, [](int) { _exit(0); });
+  alarm(kSecondsToJoin);
 }
 
 }  // namespace mk::daemon

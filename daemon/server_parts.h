@@ -5,12 +5,16 @@
 #include <memory>
 
 #include "daemon/server.h"
+#include "daemon/watchdog.h"
 #include "engine/model/executor.h"
 
 namespace mk::daemon {
 
 // Time that running requests have to end when the daemon is told to leave.
 inline constexpr std::chrono::milliseconds kDefaultGrace{3000};
+
+// Sequences that exist at once, for each that decodes in one step.
+inline constexpr size_t kActivePerBatch = 4;
 
 // What requests are told when the daemon leaves.
 protocol::Error ShuttingDown();
@@ -32,9 +36,11 @@ struct Server::Parts {
   // Threads from here on: they stop before what they use goes.
   std::unique_ptr<ModelRegistry> registry;
   std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Watchdog> watchdog;
   TaskThread aux{"aux", 256};
   TaskThread jobs{"jobs", 16, 10};
   ino_t socket_inode = 0;
+  bool owns_socket = false;  // ours to remove in the end
 };
 
 }  // namespace mk::daemon

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -64,6 +65,19 @@ protocol::RequestStatus StatusOf(const Core& core, const ClientRequest& request,
   return status;
 }
 
+std::string Count(size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string BytesText(uint64_t bytes) {
+  constexpr double kMiB = 1 << 20;
+  const double mib = static_cast<double>(bytes) / kMiB;
+  char text[32];
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB",
+                mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
 // Resident set of the process in bytes; 0 when /proc does not tell.
 uint64_t ResidentBytes() {
   uint64_t pages = 0;
@@ -77,6 +91,26 @@ uint64_t ResidentBytes() {
 }
 
 }  // namespace
+
+std::string StatusLine(const Core& core) {
+  std::map<std::string, size_t> phases;
+  size_t requests = 0;
+  for (const auto& [key, request] : core.clients.requests()) {
+    if (request->final) continue;
+    ++requests;
+    ++phases[PhaseOf(*request)];
+  }
+  std::string text = requests == 0 ? "idle" : Count(requests, "request") + ":";
+  const char* before = " ";
+  for (const auto& [phase, count] : phases) {
+    text += before + std::to_string(count) + " " + phase;
+    before = ", ";
+  }
+  const size_t models = core.registry.entries().size();
+  if (models == 0) return text + "; no model loaded";
+  return text + "; " + Count(models, "model") + ", " + BytesText(core.ledger.used()) + " of " +
+         BytesText(core.ledger.budget());
+}
 
 protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
                                  Clock::time_point now) {

@@ -17,6 +17,9 @@ struct Identity {
   Clock::time_point started;
 };
 
+// One line for `systemctl status`: "2 requests: 1 prefill, 1 decode; 1 model, 480 MiB of 12.0 GiB".
+std::string StatusLine(const Core& core);
+
 protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
                                  Clock::time_point now);
 

@@ -23,6 +23,7 @@ class Executor {
   }
 
   ThreadPool& pool() { return *pool_; }
+  const ThreadPool& pool() const { return *pool_; }
   // Reset by Forward at its start; whatever it hands out lives until the next Forward.
   ScratchArena& scratch() { return scratch_; }
 

@@ -95,6 +95,13 @@ class ThreadPool::Team {
   }
 
   size_t size() const { return size_; }
+  // The number of the loop in the ticket tells apart loops whose tasks are as far.
+  uint64_t progress() const {
+    uint64_t sum =
+        ticket_.load(std::memory_order_relaxed) + in_place_.load(std::memory_order_relaxed);
+    for (const TaskRun& run : runs_) sum += run.next.load(std::memory_order_relaxed);
+    return sum;
+  }
 
   Status Run(size_t tasks, bool in_place, FunctionRef<Status(size_t, size_t)> task) {
     if (running_.exchange(true)) {
@@ -125,6 +132,8 @@ class ThreadPool::Team {
 
   void RunInPlace(size_t tasks, FunctionRef<Status(size_t, size_t)> task) {
     for (size_t i = 0; i < tasks && !failed_.load(std::memory_order_relaxed); ++i) {
+      // Loops have one caller at a time: nobody else writes.
+      in_place_.store(in_place_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       if (Status status = CallTask(task, i, 0); !status) Record(i, std::move(status.error()));
     }
   }
@@ -226,6 +235,7 @@ class ThreadPool::Team {
   std::atomic<const FunctionRef<Status(size_t, size_t)>*> task_{nullptr};
   std::atomic<size_t> run_count_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> in_place_{0};  // tasks that the caller ran alone, ever
   alignas(64) std::atomic<size_t> done_{0};
   std::atomic<bool> running_{false};
 
@@ -265,6 +275,10 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(size_t size) {
 
 size_t ThreadPool::size() const {
   return team_->size();
+}
+
+uint64_t ThreadPool::progress() const {
+  return team_->progress();
 }
 
 Status ThreadPool::Run(size_t tasks, bool in_place, FunctionRef<Status(size_t, size_t)> task) {

@@ -41,6 +41,9 @@ class ThreadPool {
 
   // Workers including the caller.
   size_t size() const;
+  // Changes with every task that is begun. From any thread: whoever sees it stand still knows that
+  // no loop runs, or that a task hangs.
+  uint64_t progress() const;
 
   // Calls task(i, worker) for every i < tasks, worker < size(), and returns when all calls have
   // returned. `task` returns void or Status. After a failure no further task is started and the

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import shutil
 import signal
 import socket
 import stat
 import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import BIN, ROOT, Client, Daemon, model, wait_for
+from daemon_harness import BIN, Client, Daemon, model, wait_for
 
 from conftest import MakeDaemon
 
@@ -145,7 +145,7 @@ def test_a_path_that_is_too_long_names_the_limit(daemon: Daemon) -> None:
 
 
 def test_bad_command_lines_exit_with_2() -> None:
-    for args in (["--bogus"], ["--threads", "0"], ["--memory", "lots"], ["--idle-exit", "soon"]):
+    for args in (["--bogus"], ["--threads", "0"], ["--memory", "lots"], ["--idle-exit", "soon"], ["--idle-exit", "0"]):
         done = subprocess.run([str(BIN / "microkimid"), *args], capture_output=True, timeout=60)
         assert done.returncode == 2, (args, done)
         assert done.stderr
@@ -182,6 +182,12 @@ def test_sighup_rereads_the_config(daemon: Daemon) -> None:
     assert [one["name"] for one in listed] == ["mine"]
     assert listed[0]["architecture"] == "k3"
     assert 'unknown key "colour"' in daemon.log()
+    assert "changed aliases" in daemon.log()
+    daemon.config.write_text("threads = 7\nmax_batch = 3\n" + daemon.config.read_text())
+    daemon.signal(signal.SIGHUP)
+    wait_for(lambda: client.call("status")["max_batch"] == 3)
+    assert client.call("status")["threads"] != 7
+    assert "the new threads counts from the next start on" in daemon.log()
     # A file that cannot be read changes nothing.
     daemon.config.write_text("aliases = = 3\n")
     daemon.signal(signal.SIGHUP)
@@ -213,8 +219,43 @@ def test_a_vanished_folder_is_made_anew_and_still_locked(daemon: Daemon) -> None
     assert done.returncode == 0 and f"(pid {daemon.pid})" in done.stdout.decode()
 
 
-def test_idle_exit(daemon: Daemon) -> None:
-    daemon.start("--idle-exit", "1s")
+def test_a_folder_that_cannot_be_made_anew_is_said_once(daemon: Daemon) -> None:
+    daemon.start()
+    client = daemon.client()
+    client.call("ping")
+    daemon.run_dir.rename(daemon.run_dir.with_name("gone"))
+    daemon.run_dir.write_text("in the way")
+    wait_for(lambda: "nobody can connect any more" in daemon.log())
+    client.call("ping")
+    daemon.run_dir.unlink()
+    wait_for(daemon.socket.exists, what="for the socket")
+    assert daemon.log().count("nobody can connect any more") == 1
+
+
+def test_a_daemon_whose_path_is_taken_leaves(daemon: Daemon) -> None:
+    """It is out of reach; holding on to lock and memory helps nobody."""
+    daemon.start()
+    daemon.socket.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(daemon.socket))
+        other.listen()
+        assert daemon.wait() == 0
+    assert "another program listens" in daemon.log()
+    assert daemon.socket.exists()  # the other's
+
+
+def test_a_looker_at_the_lock_does_not_keep_a_daemon_from_starting(daemon: Daemon) -> None:
+    lock = daemon.run_dir / "s.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.02, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        begin = time.monotonic()
+        daemon.start()
+    assert time.monotonic() - begin < 5
+    assert daemon.client().call("ping")["pid"] == daemon.pid
+
+
+def idles_out(daemon: Daemon) -> None:
     client = Client(daemon.socket)
     with client:
         client.call("ping")
@@ -222,6 +263,26 @@ def test_idle_exit(daemon: Daemon) -> None:
         assert daemon.alive()  # a client is connected
     assert daemon.wait() == 0
     assert not daemon.socket.exists()
+
+
+def test_idle_exit(daemon: Daemon) -> None:
+    daemon.start("--idle-exit", "1s")
+    idles_out(daemon)
+
+
+def test_idle_exit_comes_and_goes_with_the_config(daemon: Daemon) -> None:
+    daemon.config.write_text('idle_exit = "1s"\n')
+    daemon.start("--idle-exit", "-1")  # the command line has the last word
+    daemon.signal(signal.SIGHUP)
+    time.sleep(2.5)
+    assert daemon.alive()
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+    daemon.config.write_text('idle_exit = "1h"\n')
+    daemon.start()
+    daemon.config.write_text('idle_exit = "1s"\n')
+    daemon.signal(signal.SIGHUP)
+    idles_out(daemon)
 
 
 def test_it_goes_into_the_background_by_itself(daemon: Daemon) -> None:
@@ -241,70 +302,3 @@ def state_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
-
-
-ACTIVATOR = """
-import os, socket, sys
-path, *command = sys.argv[1:]
-listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-listening.bind(path)
-listening.listen(64)
-os.dup2(listening.fileno(), 3)
-os.set_inheritable(3, True)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
-os.execv(command[0], command)
-"""
-
-
-def test_socket_activation_serves_and_leaves_the_socket(daemon: Daemon) -> None:
-    daemon.process = subprocess.Popen(
-        [sys.executable, "-c", ACTIVATOR, str(daemon.socket), *daemon.command("--foreground")],
-        env=daemon.env(),
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(daemon.socket.exists)
-    client = daemon.client()
-    assert client.call("ping")["pid"] == daemon.pid
-    assert client.call("stop")["socket_activated"] is True
-    assert daemon.wait() == 0
-    assert daemon.socket.exists()  # systemd's, not ours
-
-
-def test_systemd_is_told(daemon: Daemon, tmp_path: Path) -> None:
-    path = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(str(path))
-        notify.settimeout(30)
-        said: list[str] = []
-
-        def until(word: str) -> None:
-            while not any(word in one for one in said):
-                said.append(notify.recv(4096).decode())
-
-        daemon.start(env=daemon.env(NOTIFY_SOCKET=str(path), WATCHDOG_USEC="3000000"))
-        until("READY=1")
-        until("WATCHDOG=1")
-        until("STATUS=0 models, 0 requests")
-        daemon.signal(signal.SIGTERM)
-        until("STOPPING=1")
-        assert daemon.wait() == 0
-
-
-def test_the_units_are_well_formed(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("no systemd-analyze here")
-    units = tmp_path / "units"
-    units.mkdir()
-    shutil.copy(ROOT / "systemd" / "microkimid.socket", units)
-    service = (ROOT / "systemd" / "microkimid.service.in").read_text()
-    service = service.replace("@CMAKE_INSTALL_FULL_BINDIR@", str(BIN))
-    (units / "microkimid.service").write_text(service)
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    done = subprocess.run(
-        [analyze, "--user", "verify", str(units / "microkimid.service")],
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "runtime")},
-        capture_output=True,
-        timeout=60,
-    )
-    assert done.returncode == 0 and b"microkimid" not in done.stderr, done.stderr

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/activation.h"
 #include "daemon/listener.h"
 #include "daemon/lock_file.h"
 #include "protocol/socket_path.h"
@@ -226,11 +227,13 @@ TEST(Activation, DescriptorsOfAnotherProcessAreLeftAlone) {
   auto fd = TakeActivationSocket();
   ASSERT_TRUE(fd);
   EXPECT_FALSE(*fd);
+  EXPECT_FALSE(SocketsArePassed());
   EXPECT_EQ(getenv("LISTEN_FDS"), nullptr);
 }
 
 // In a process of its own: what systemd passes is descriptor 3.
-int WithPassedSocket(int domain, int type, bool bound, bool listens, const char* count = "1") {
+int WithPassedSocket(int domain, int type, bool bound, bool listens, const char* count = "1",
+                     const char* names = nullptr) {
   const pid_t child = fork();
   if (child == 0) {
     TempDir dir;
@@ -245,13 +248,17 @@ int WithPassedSocket(int domain, int type, bool bound, bool listens, const char*
     if (fd != 3 && dup2(fd, 3) != 3) _exit(9);
     setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
     setenv("LISTEN_FDS", count, 1);
+    unsetenv("LISTEN_FDNAMES");
+    if (names != nullptr) setenv("LISTEN_FDNAMES", names, 1);
+    if (!SocketsArePassed()) _exit(8);
     int code = 1;
     {
       auto passed = TakeActivationSocket();
       if (passed && *passed) {
         const bool private_to_us = (fcntl(3, F_GETFD) & FD_CLOEXEC) != 0;
         const bool never_waits = (fcntl(3, F_GETFL) & O_NONBLOCK) != 0;
-        code = private_to_us && never_waits ? 0 : 2;
+        const bool all_taken = !SocketsArePassed() && getenv("LISTEN_FDNAMES") == nullptr;
+        code = private_to_us && never_waits && all_taken ? 0 : 2;
       }
     }
     std::filesystem::remove_all(dir.path());
@@ -268,9 +275,17 @@ TEST(Activation, TakesAListeningUnixStreamSocketAndNothingElse) {
   EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_DGRAM, true, false), 1);
   EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_SEQPACKET, true, true), 1);
   EXPECT_EQ(WithPassedSocket(AF_INET, SOCK_STREAM, false, true), 1);
+  // Bound to an abstract address of the kernel's choice by listen(): there is no path.
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, false, true), 1);
 }
 
-TEST(Activation, AnyOtherNumberOfSocketsIsRefused) {
+TEST(Activation, NamesMustBeAsManyAsSockets) {
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, true, "1", "microkimid"), 0);
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, true, "1", "whatever"), 0);
+  EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, true, "1", "microkimid:more"), 1);
+}
+
+TEST(Activation, ANumberThatDoesNotFitIsRefused) {
   for (const char* count : {"2", "0", "", "x"}) {
     EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, true, true, count), 1) << count;
   }

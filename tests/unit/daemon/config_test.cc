@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "daemon/options.h"
 #include "temp_dir.h"
@@ -35,6 +38,7 @@ memory = "2GiB"
 max_batch = 4
 max_queue = 5
 keep_alive = "90s"
+idle_exit = "2h"
 precision = "bf16"
 spine_cache = false
 spine_cache_limit = "3GiB"
@@ -51,6 +55,7 @@ story = "/m/story.bin"
   EXPECT_EQ(config.max_batch, 4);
   EXPECT_EQ(config.max_queue, 5);
   EXPECT_EQ(config.keep_alive, std::chrono::seconds(90));
+  EXPECT_EQ(config.idle_exit, std::chrono::hours(2));
   EXPECT_EQ(config.precision, Precision::kBf16);
   EXPECT_FALSE(config.spine_cache);
   EXPECT_EQ(config.spine_cache_limit, uint64_t{3} << 30);
@@ -68,12 +73,64 @@ TEST(Config, UnknownKeyIsAWarningThatNamesItAndItsLine) {
   EXPECT_NE(loaded->warnings[0].find(":2:"), std::string::npos);
 }
 
+std::vector<std::string> NamesOf(const std::vector<ConfigKey>& keys) {
+  std::vector<std::string> names;
+  for (const ConfigKey& key : keys) names.emplace_back(key.name);
+  return names;
+}
+
+// What people are shown works: every example, written as it is shown.
+TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
+  ASSERT_FALSE(ConfigKeys().empty());
+  // Values that no example has.
+  Config other;
+  other.default_model = other.log_level = other.aliases["none"] = "none";
+  other.threads = other.max_batch = other.max_queue = -7;
+  other.memory = other.spine_cache_limit = other.spine_cache_smallest = 7;
+  other.keep_alive = other.idle_exit = std::chrono::milliseconds(7);
+  other.precision = Precision::kExact;
+  other.spine_cache = false;
+  const Config defaults;
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string name = key.name;
+    auto loaded = Load(name + " = " + key.example + "\n");
+    ASSERT_TRUE(loaded) << name << ": " << loaded.error().ToString();
+    EXPECT_TRUE(loaded->warnings.empty()) << name;
+    const auto set = NamesOf(ChangedKeys(other, loaded->config));
+    EXPECT_NE(std::find(set.begin(), set.end(), name), set.end()) << name;
+    for (const std::string& touched : NamesOf(ChangedKeys(defaults, loaded->config))) {
+      EXPECT_EQ(touched, name);
+    }
+  }
+}
+
+TEST(Config, ChangedKeysAreThoseThatDiffer) {
+  Config before;
+  EXPECT_TRUE(ChangedKeys(before, before).empty());
+  Config after = before;
+  after.threads = 5;
+  after.aliases["a"] = "b";
+  const auto changed = ChangedKeys(before, after);
+  ASSERT_EQ(changed.size(), 2U);
+  EXPECT_STREQ(changed[0].name, "threads");
+  EXPECT_FALSE(changed[0].live);
+  EXPECT_STREQ(changed[1].name, "aliases");
+  EXPECT_TRUE(changed[1].live);
+}
+
+TEST(Config, IdleExitIsASecondOrMoreOrNever) {
+  EXPECT_EQ(*ParseIdleExit("1s"), std::chrono::seconds(1));
+  EXPECT_LT(ParseIdleExit("-1")->count(), 0);
+  for (const char* bad : {"0", "999ms", "", "soon"}) EXPECT_FALSE(ParseIdleExit(bad)) << bad;
+}
+
 TEST(Config, BadValuesNameTheKey) {
-  for (const char* text : {"threads = \"two\"", "threads = -1", "memory = \"8GB\"", "memory = -4",
-                           "keep_alive = 10", "keep_alive = \"10 parsecs\"", "max_batch = 0",
-                           "log_level = \"loud\"", "precision = \"auto\"", "precision = 8",
-                           "precision = \"\"", "spine_cache = 1", "spine_cache_limit = \"lots\"",
-                           "spine_cache_smallest = -1", "aliases = 3", "[aliases]\nx = 4"}) {
+  for (const char* text :
+       {"threads = \"two\"", "threads = -1", "memory = \"8GB\"", "memory = -4", "keep_alive = 10",
+        "idle_exit = \"10ms\"", "keep_alive = \"10 parsecs\"", "max_batch = 0",
+        "log_level = \"loud\"", "precision = \"auto\"", "precision = 8", "precision = \"\"",
+        "spine_cache = 1", "spine_cache_limit = \"lots\"", "spine_cache_smallest = -1",
+        "aliases = 3", "[aliases]\nx = 4"}) {
     auto loaded = Load(text);
     ASSERT_FALSE(loaded) << text;
     EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << text;
@@ -115,10 +172,10 @@ TEST(Options, OverrideTheConfig) {
   const Options& options = std::get<Options>(parsed);
   EXPECT_EQ(options.socket, "/x/s");
   EXPECT_EQ(options.ready_fd, 7);
-  EXPECT_EQ(options.idle_exit, std::chrono::minutes(5));
   Config config;
   config.keep_alive = std::chrono::seconds(1);
   config = WithOverrides(config, options);
+  EXPECT_EQ(config.idle_exit, std::chrono::minutes(5));
   EXPECT_EQ(config.threads, 2);
   EXPECT_EQ(config.memory, uint64_t{1} << 30);
   EXPECT_EQ(config.max_batch, 3);

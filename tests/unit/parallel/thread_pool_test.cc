@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -38,6 +39,26 @@ TEST_P(ThreadPoolSizes, RunsEveryTaskOnce) {
       ++runs[i];
     }));
     for (int r : runs) ASSERT_EQ(r, 1);
+  }
+}
+
+// A watchdog looks at it from outside.
+TEST_P(ThreadPoolSizes, ProgressShowsWithinALoopAndRestsBetweenLoops) {
+  for (size_t tasks : {1u, 20u}) {
+    std::set<uint64_t> seen = {pool_->progress()};
+    std::mutex mutex;
+    const size_t loops = 3;
+    for (size_t loop = 0; loop < loops; ++loop) {
+      ASSERT_TRUE(pool_->ParallelFor(tasks, [&](size_t, size_t) {
+        const std::lock_guard lock(mutex);
+        seen.insert(pool_->progress());
+      }));
+    }
+    // Workers that begin tasks at the same moment may see the same number.
+    EXPECT_GE(seen.size(), 1 + loops * ((tasks + GetParam() - 1) / GetParam()));
+    const uint64_t rest = pool_->progress();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(pool_->progress(), rest);
   }
 }
 
