@@ -232,17 +232,19 @@ TEST(Activation, DescriptorsOfAnotherProcessAreLeftAlone) {
 }
 
 // In a process of its own: what systemd passes is descriptor 3.
-int WithPassedSocket(int domain, int type, bool bound, bool listens, const char* count = "1",
+int WithPassedSocket(int domain, int type, bool has_path, bool listens, const char* count = "1",
                      const char* names = nullptr) {
   const pid_t child = fork();
   if (child == 0) {
     TempDir dir;
     const int fd = socket(domain, type, 0);
-    if (bound && domain == AF_UNIX) {
+    if (domain == AF_UNIX) {
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       std::strncpy(address.sun_path, (dir / "s").c_str(), sizeof address.sun_path - 1);
-      if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) _exit(9);
+      // The family alone: the kernel chooses an abstract address.
+      const socklen_t size = has_path ? sizeof address : sizeof address.sun_family;
+      if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) _exit(9);
     }
     if (listens && listen(fd, 1) != 0) _exit(9);
     if (fd != 3 && dup2(fd, 3) != 3) _exit(9);
@@ -275,7 +277,6 @@ TEST(Activation, TakesAListeningUnixStreamSocketAndNothingElse) {
   EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_DGRAM, true, false), 1);
   EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_SEQPACKET, true, true), 1);
   EXPECT_EQ(WithPassedSocket(AF_INET, SOCK_STREAM, false, true), 1);
-  // Bound to an abstract address of the kernel's choice by listen(): there is no path.
   EXPECT_EQ(WithPassedSocket(AF_UNIX, SOCK_STREAM, false, true), 1);
 }
 
