@@ -36,42 +36,56 @@ def power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
     return ((exponent.to(torch.int32) + 127) << 23).view(torch.float32)
 
 
-def nearest_e4m3(q: Tensor) -> Tensor:
-    """Nearest e4m3 value of |q| <= 448: three mantissa bits, no exponent below -6."""
+def e4m3_step(q: Tensor) -> Tensor:
+    """Distance between e4m3 values around |q| <= 448: three mantissa bits, exponent >= -6."""
     _, exponent = torch.frexp(q)  # |q| = f 2^exponent, f in [.5, 1)
-    step = power_of_two((exponent - 1).clamp(min=-6) - 3, q.dtype)
-    return torch.round(q / step) * step  # round() is half to even, and even codes have even counts
+    return power_of_two((exponent - 1).clamp(min=-6) - 3, q.dtype)
 
 
-def nearest_e2m1(q: Tensor) -> Tensor:
-    """Nearest of 0 .5 1 1.5 2 3 4 6 with the sign of q, |q| <= 6."""
+def e2m1_step(q: Tensor) -> Tensor:
+    """Distance between the values 0 .5 1 1.5 2 3 4 6 around |q| <= 6."""
     size = q.abs()
-    step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0)).to(q.dtype)
+    return torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0)).to(q.dtype)
+
+
+def nearest(q: Tensor, step: Tensor) -> Tensor:
+    """q to the next multiple of step, ties to even multiples: even codes are even multiples."""
     return torch.round(q / step) * step
 
 
-def _blocks(x: Tensor, block: int, smallest: float, limit: float, nearest: Any) -> Tensor:
-    """Round trip of x [..., n * block] in blocks of the last dimension."""
-    groups = x.unflatten(-1, (-1, block))
+FORMATS = {
+    "fp8": (FP8_BLOCK, FP8_MAX, FP8_SMALLEST, e4m3_step),
+    "fp4": (FP4_BLOCK, FP4_MAX, FP4_SMALLEST, e2m1_step),
+}
+
+
+def scaled_blocks(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """x [..., n] in blocks over their scales, [..., blocks, size], and the scales.
+
+    Blocks start at the front; n that is no multiple of the block must be below one block.
+    """
+    block, limit, smallest, _ = FORMATS[kind]
+    groups = x.unflatten(-1, (-1, min(block, x.shape[-1])))
     largest = groups.abs().amax(dim=-1, keepdim=True).clamp(min=smallest)
     scale = power_of_two(scale_exponent(largest, limit), x.dtype)
-    q = (groups / scale).clamp(-limit, limit)
-    return (nearest(q) * scale).flatten(-2)
+    return (groups / scale).clamp(-limit, limit), scale
+
+
+def _round_trip(x: Tensor, kind: str) -> Tensor:
+    q, scale = scaled_blocks(x, kind)
+    return (nearest(q, FORMATS[kind][3](q)) * scale).flatten(-2)
 
 
 def fp8_round_trip(x: Tensor) -> Tensor:
     """x [..., n] in blocks of 64 from the front; a shorter last block has a scale of its own."""
     whole = x.shape[-1] - x.shape[-1] % FP8_BLOCK
-    cut = functools.partial(_blocks, smallest=FP8_SMALLEST, limit=FP8_MAX, nearest=nearest_e4m3)
-    parts = [cut(x[..., :whole], FP8_BLOCK)] if whole else []
-    if whole < x.shape[-1]:
-        parts.append(cut(x[..., whole:], x.shape[-1] - whole))
-    return torch.cat(parts, dim=-1) if parts else x
+    parts = [x[..., :whole], x[..., whole:]]
+    return torch.cat([_round_trip(p, "fp8") if p.shape[-1] else p for p in parts], dim=-1)
 
 
 def fp4_round_trip(x: Tensor) -> Tensor:
     """x [..., n] in blocks of 32."""
-    return _blocks(x, FP4_BLOCK, FP4_SMALLEST, FP4_MAX, nearest_e2m1)
+    return _round_trip(x, "fp4")
 
 
 class _StraightThrough(torch.autograd.Function):
