@@ -26,7 +26,7 @@ QUICK = [
     "no YaRN", "compressed row rotated like the last token of its group",
     "halves of the overlap swapped", "group before never carried over",
     "one weight per pooled token, not per channel", "no FP8 rounding of rows",
-    "stream mixing transposed", "Sinkhorn without eps", "Sinkhorn with 10 passes", "sink ignored",
+    "stream mixing transposed", "Sinkhorn without eps", "Sinkhorn with 19 passes", "sink ignored",
     "output groups interleaved", "router bias ignored", "weights from biased scores",
     "shared expert not clamped", "clamp behind silu", "hashed layer routed by score",
     "eps of the norms ten times too large",
