@@ -172,7 +172,10 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
   if (!item || item->tokens.empty()) {
     return Fail(ErrorCode::kInternal, "a request without a next token was scheduled");
   }
-  if (capture_) capture_->Begin(sequence_->length(), item->tokens.size(), model().info().hidden);
+  if (capture_) {
+    const ModelInfo& info = model().info();
+    capture_->Begin(sequence_->length(), item->tokens.size(), info.hidden * info.streams);
+  }
   return *item;
 }
 

@@ -24,7 +24,7 @@ class TensorCapture : public ForwardObserver {
                 std::span<const float> weights) override;
 
   // Before a forward pass over `tokens` tokens from the absolute position `first` on, of a model
-  // whose residual stream is `hidden` wide.
+  // whose residual streams are `hidden` wide together.
   void Begin(size_t first, size_t tokens, size_t hidden);
   // Appends what the forward pass has shown, in order of position.
   void Take(std::vector<protocol::Body>& messages);

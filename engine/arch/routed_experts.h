@@ -43,8 +43,8 @@ class RoutedExperts {
   Status Run(ExpertStore& store, size_t layer, const BatchRows& batch, const Activations& x,
              Activation activation) const;
 
-  // After Run: what pick j of a row gave, [width].
-  std::span<const float> output(size_t row, size_t j) const {
+  // After Run: what pick j of a row gave, [width]; the row's to overwrite.
+  std::span<float> output(size_t row, size_t j) const {
     return {output_ + slots_[row * top_k_ + j] * width_, width_};
   }
 

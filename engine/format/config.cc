@@ -8,7 +8,9 @@
 #include <unordered_set>
 
 #include "engine/base/strict_json.h"
+#include "engine/format/config_limits.h"
 #include "engine/format/config_reader.h"
+#include "engine/format/dsv4_config_reader.h"
 
 namespace mk {
 namespace {
@@ -16,11 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxConfigDepth = 16;
-constexpr uint32_t kMaxLayers = 4096;
-constexpr uint32_t kMaxWidth = 1u << 20;
-constexpr uint32_t kMaxVocab = 1u << 24;
-constexpr uint32_t kMaxExperts = 1u << 16;
-constexpr uint32_t kMaxHeads = 1u << 12;
 
 // A dimension of the config: its key, where it goes, its range.
 struct Dimension {
@@ -56,14 +53,6 @@ constexpr std::array<Dimension, 23> kK3Dimensions = {{
     {"format", &MkimConfig::format, 1, std::numeric_limits<uint32_t>::max()},
 }};
 
-// DeepSeek-V4 keys inside "ds" that have a counterpart here.
-constexpr std::array<Dimension, 4> kDeepSeekDimensions = {{
-    {"hidden", &MkimConfig::hidden, 1, kMaxWidth},
-    {"n_routed_experts", &MkimConfig::n_experts, 1, kMaxExperts},
-    {"num_experts_per_tok", &MkimConfig::top_k, 1, kMaxExperts},
-    {"moe_intermediate_size", &MkimConfig::moe_inter, 1, kMaxWidth},
-}};
-
 const std::unordered_set<std::string>& KnownOtherKeys() {
   static const std::unordered_set<std::string> keys = {"arch",
                                                        "ds",
@@ -88,7 +77,7 @@ const std::unordered_set<std::string>& KnownOtherKeys() {
   return keys;
 }
 
-void WarnUnknownKeys(const json& object, const std::string& what,
+void WarnUnknownKeys(const json& object, const std::string& what, Architecture arch,
                      std::vector<std::string>& warnings) {
   constexpr size_t kMaxNamed = 16;
   size_t unknown = 0;
@@ -97,6 +86,7 @@ void WarnUnknownKeys(const json& object, const std::string& what,
     const bool is_dimension = std::any_of(kK3Dimensions.begin(), kK3Dimensions.end(),
                                           [&](const Dimension& d) { return key == d.key; });
     if (is_dimension || KnownOtherKeys().contains(key)) continue;
+    if (arch == Architecture::kDeepSeekV4 && IsDeepSeekKey(key)) continue;
     if (++unknown > kMaxNamed) continue;
     warnings.push_back(what + ": unknown key \"" + key.substr(0, 64) + "\" is ignored");
   }
@@ -244,36 +234,6 @@ void ReadLabels(ConfigReader& reader, MkimConfig& config) {
   }
 }
 
-// The part of a DeepSeek-V4 config that both architectures share.
-void ReadDeepSeek(ConfigReader& reader, const std::string& what, MkimConfig& config) {
-  for (const Dimension& dimension : kK3Dimensions) {
-    const std::string_view key = dimension.key;
-    if (key != "n_layers" && key != "vocab" && key != "format") continue;
-    if (!reader.Integer(dimension.key, dimension.min, dimension.max, config.*dimension.field) &&
-        key != "format" && reader.status()) {
-      reader.Refuse("key \"" + std::string(key) + "\" is missing");
-    }
-  }
-  const json* ds = nullptr;
-  if (!reader.Object("ds", ds)) {
-    reader.Refuse("object \"ds\" with the DeepSeek-V4 dimensions is missing");
-    return;
-  }
-  ConfigReader inner(*ds, what, "ds.");
-  for (const Dimension& dimension : kDeepSeekDimensions) {
-    const bool read =
-        inner.Integer(dimension.key, dimension.min, dimension.max, config.*dimension.field);
-    if (!read && inner.status()) {
-      inner.Refuse("key \"ds." + std::string(dimension.key) + "\" is missing");
-    }
-  }
-  inner.Float("rms_norm_eps", kPositive, "must be a finite number above 0", config.rms_eps);
-  reader.Merge(inner);
-  if (config.top_k > config.n_experts) {
-    reader.Refuse("ds.num_experts_per_tok exceeds ds.n_routed_experts");
-  }
-}
-
 }  // namespace
 
 std::string_view ArchitectureName(Architecture arch) {
@@ -340,7 +300,8 @@ Result<MkimConfig> ParseConfig(std::string_view text, const std::string& what,
     ReadEnums(reader, config);
     ReadLayerLists(reader, config);
   } else {
-    ReadDeepSeek(reader, what, config);
+    reader.Integer("format", 1, std::numeric_limits<uint32_t>::max(), config.format);
+    ReadDeepSeekConfig(reader, what, options, config, warnings);
     if (!reader.status()) return Fail(reader.status().error());
   }
   ReadSpecials(reader, what, config);
@@ -351,7 +312,7 @@ Result<MkimConfig> ParseConfig(std::string_view text, const std::string& what,
                 what + ": format " + std::to_string(config.format) + " is newer than this engine",
                 "update the engine");
   }
-  WarnUnknownKeys(*parsed, what, warnings);
+  WarnUnknownKeys(*parsed, what, config.arch, warnings);
   return config;
 }
 

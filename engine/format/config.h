@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/format/dsv4_config.h"
 
 namespace mk {
 
@@ -99,6 +100,8 @@ struct MkimConfig {
   std::vector<AttentionKind> attention;
   std::vector<FeedForwardKind> feed_forward;
 
+  DeepSeekConfig ds;  // DeepSeek-V4 only
+
   // Width of the concatenated KDA heads, P.
   uint32_t kda_width() const { return kda_heads * kda_dim; }
   // Width of one MLA query or key.
@@ -127,10 +130,10 @@ Result<ALogReading> ResolveALog(const MkimConfig& config, uint64_t elements,
                                 const std::string& tensor, std::vector<std::string>& warnings);
 
 // Parses and checks a config block. `what` names it in messages. Unknown keys and defaults taken
-// for missing dimensions are reported in `warnings`. For DeepSeek-V4 only the fields that both
-// architectures have are set (n_layers, vocab, hidden, n_experts, top_k, moe_inter, specials,
-// rms_eps). Errors: kCorrupt (malformed or contradictory), kUnsupported (an architecture or format
-// that this engine does not run).
+// for missing dimensions are reported in `warnings`. For DeepSeek-V4 `ds` and the fields that both
+// architectures have are set (n_layers, vocab, hidden, n_experts, top_k, moe_inter, rms_eps,
+// routed_scale, specials). Errors: kCorrupt (malformed or contradictory), kUnsupported (an
+// architecture or format that this engine does not run).
 Result<MkimConfig> ParseConfig(std::string_view json, const std::string& what,
                                const ConfigOptions& options, std::vector<std::string>& warnings);
 

@@ -73,6 +73,30 @@ class ConfigReader {
     return true;
   }
 
+  // A list of integers in [min, max].
+  bool Integers(const char* key, int64_t min, int64_t max, std::vector<uint32_t>& out) {
+    const nlohmann::json* value = Find(key);
+    if (value == nullptr) return false;
+    const std::string rule =
+        "must be a list of integers from " + std::to_string(min) + " to " + std::to_string(max);
+    if (!value->is_array()) return Bad(key, *value, rule);
+    out.clear();
+    for (const nlohmann::json& item : *value) {
+      int64_t number = 0;
+      if (!ToInteger(item, number) || number < min || number > max) return Bad(key, *value, rule);
+      out.push_back(static_cast<uint32_t>(number));
+    }
+    return true;
+  }
+
+  bool Boolean(const char* key, bool& out) {
+    const nlohmann::json* value = Find(key);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) return Bad(key, *value, "must be true or false");
+    out = value->get<bool>();
+    return true;
+  }
+
   bool Object(const char* key, const nlohmann::json*& out) {
     const nlohmann::json* value = Find(key);
     if (value == nullptr) return false;
@@ -97,6 +121,8 @@ class ConfigReader {
     if (status_ && !other.status_) status_ = other.status_;
   }
   const Status& status() const { return status_; }
+  // Put before keys in messages.
+  const std::string& prefix() const { return prefix_; }
 
  private:
   const nlohmann::json* Find(const char* key) const {

@@ -2,28 +2,18 @@
 
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <initializer_list>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/format/mkim_file.h"
+#include "engine/format/tensor_census.h"
 
 namespace mk {
 
-struct ExpectedTensor {
-  std::string name;
-  std::vector<uint32_t> dims;  // axes of size 1 may be added or left out in a file
-  bool is_vector = false;      // a norm, a bias, A_log, dt_bias, a residual projection
-};
-
 // Calls `visit` for every spine tensor (all but the routed experts and vq_codebook) until it
 // returns false. dims of A_log are [kda_dim].
-void ForEachK3SpineTensor(const MkimConfig& config,
-                          const std::function<bool(const ExpectedTensor&)>& visit);
+void ForEachK3SpineTensor(const MkimConfig& config, const TensorVisitor& visit);
 
 // Checks that every tensor is there with its shape and type, that the three matrices of an expert
 // have one type, that VQ1 experts have their codebook and that the values of all vectors are

@@ -10,6 +10,7 @@
 
 #include "engine/format/digest.h"
 #include "engine/format/directory.h"
+#include "engine/format/dsv4_census.h"
 #include "engine/format/k3_census.h"
 
 namespace mk {
@@ -157,7 +158,10 @@ class MkimOpener {
 
   Status CheckModel() {
     const Status budget = CheckBudget(file_->resources_, options_.memory_limit, file_->path_);
-    if (!budget || file_->config_.arch != Architecture::kK3) return budget;
+    if (!budget) return budget;
+    if (file_->config_.arch == Architecture::kDeepSeekV4) {
+      return CheckDeepSeekCensus(*file_, file_->warnings_);
+    }
     auto reading = CheckK3Census(*file_, file_->warnings_);
     if (!reading) return Fail(reading.error());
     file_->config_.a_log = *reading;

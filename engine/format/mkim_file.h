@@ -5,8 +5,8 @@
 // blobs. Integers little-endian, offsets absolute.
 //
 // Open() trusts nothing: when it succeeds every entry lies inside the file, overlaps no other, has
-// the size that its type and dims imply, and (K3) every tensor that the config calls for is there
-// with its shape. Blobs are read with pread, never mapped, so a file that is truncated later gives
+// the size that its type and dims imply, and every tensor that the config calls for is there with
+// its shape. Blobs are read with pread, never mapped, so a file that is truncated later gives
 // an error and no signal.
 //
 // Thread safety: immutable after Open; all methods may be called from any thread.
@@ -33,7 +33,7 @@ namespace mk {
 struct OpenOptions {
   enum class Checks {
     kContainer,  // header, directory, config; any set of tensors
-    kModel,      // and the tensors of the architecture (K3), values of its vectors finite
+    kModel,      // and the tensors of the architecture, values of its vectors finite
   };
   Checks checks = Checks::kModel;
   ConfigOptions config;

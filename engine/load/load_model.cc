@@ -1,6 +1,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/dsv4/dsv4_model.h"
 #include "engine/format/mkim_file.h"
 #include "engine/k3/k3_model.h"
 #include "engine/model/model.h"
@@ -17,6 +18,7 @@ struct ArchitectureLoader {
 // One line per architecture that can be run.
 constexpr ArchitectureLoader kLoaders[] = {
     {Architecture::kK3, k3::LoadK3},
+    {Architecture::kDeepSeekV4, dsv4::LoadDsv4},
 };
 
 }  // namespace
@@ -32,7 +34,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& path,
   return Fail(ErrorCode::kUnsupported,
               (*file)->path() + ": this build does not run models of the architecture " +
                   std::string(ArchitectureName(architecture)),
-              "use a Kimi K3 model");
+              "use a Kimi K3 or DeepSeek-V4 model");
 }
 
 }  // namespace mk

@@ -42,11 +42,12 @@ std::optional<Precision> ParsePrecision(std::string_view name);
 
 // What a caller may want to know of a loaded model. Sizes in bytes.
 struct ModelInfo {
-  std::string architecture;  // "k3"
+  std::string architecture;  // "k3", "deepseek_v4"
   std::string path;          // canonical path of the file
   std::string fingerprint;   // 32 hex digits, digest of header and sampled contents
   size_t vocab = 0;          // rows of the head: length of a logits row
-  size_t hidden = 0;         // width of the residual stream
+  size_t hidden = 0;         // width of a residual stream
+  size_t streams = 1;        // residual streams
   size_t layers = 0;
   size_t experts = 0;       // routed experts per MoE layer
   size_t top_k = 0;         // routed experts per token and layer
@@ -82,6 +83,11 @@ class Sequence {
   virtual size_t state_bytes() const = 0;
   // An independent copy at the same point of time.
   virtual Result<std::unique_ptr<Sequence>> Clone() const = 0;
+  // How many of its last tokens it can forget. 0 for states that only go forward.
+  virtual size_t rewindable() const { return 0; }
+  // Forgets the tokens from `length` on, as if they had never been fed. kInvalidArgument when that
+  // is more than rewindable(), and the sequence is as before.
+  virtual Status Rewind(size_t length);
 
  protected:
   Sequence() = default;
@@ -98,12 +104,21 @@ class ForwardObserver {
   // Output of the feed-forward part of a layer, before it is added: [n][hidden].
   virtual void OnFeedForward(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
                              std::span<const float> /*rows*/) {}
-  // Residual stream after a layer: [n][hidden].
+  // Residual streams after a layer: [n][streams][hidden].
   virtual void OnHidden(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
                         std::span<const float> /*rows*/) {}
-  // Router picks of one position, best first, and their weights after renormalisation: [top_k].
+  // Router picks of one position, best first (or in the order of a hash table), and their weights
+  // after renormalisation: [top_k].
   virtual void OnRouter(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
                         std::span<const int32_t> /*experts*/, std::span<const float> /*weights*/) {}
+  // A group of tokens became compressed row `row` of a layer: its values as they are attended to.
+  // In order of rows, when the layer's attention is done.
+  virtual void OnCompressed(size_t /*item*/, size_t /*layer*/, size_t /*row*/,
+                            std::span<const float> /*values*/) {}
+  // The compressed rows that an indexer picked for one position, ascending, and their scores; no
+  // scores when there was nothing to choose.
+  virtual void OnIndexer(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
+                         std::span<const int32_t> /*rows*/, std::span<const float> /*scores*/) {}
 };
 
 enum class LogitsWanted {

@@ -9,14 +9,14 @@
 #include <tuple>
 
 #include "engine/bench/report.h"
-#include "tests/unit/k3/golden_data.h"
-#include "tests/unit/k3/run_model.h"
+#include "tests/unit/model/golden_data.h"
+#include "tests/unit/model/run_model.h"
 
 namespace mk::test {
 namespace {
 
 std::string Golden() {
-  return LoadGolden("k3a").model_path;
+  return LoadGolden("k3", "k3a").model_path;
 }
 
 BenchPlan Short() {

@@ -117,42 +117,6 @@ TEST(ConfigLimits, MissingDimensionsAreAnErrorWhenAskedFor) {
             std::string::npos);
 }
 
-TEST(ConfigLimits, DeepSeekDimensions) {
-  const std::string all =
-      R"("hidden":64,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
-  const auto error = [](const std::string& ds) {
-    return ConfigError(R"({"arch":"deepseek_v4","n_layers":2,"vocab":200000,"ds":)" + ds + "}");
-  };
-  EXPECT_EQ(error("{" + all + "}"), "");
-  for (const auto& [key, most] :
-       {std::pair("hidden", 1 << 20), std::pair("n_routed_experts", 65536),
-        std::pair("num_experts_per_tok", 65536), std::pair("moe_intermediate_size", 1 << 20)}) {
-    const std::string name = std::string("ds.") + key;
-    for (const int value : {0, most + 1}) {
-      nlohmann::json ds = nlohmann::json::parse("{" + all + "}");
-      ds[key] = value;
-      EXPECT_TRUE(Complains(error(ds.dump()), name)) << name << " " << value;
-    }
-    nlohmann::json ds = nlohmann::json::parse("{" + all + "}");
-    ds[key] = most;
-    EXPECT_FALSE(Complains(error(ds.dump()), name)) << name;
-  }
-  for (const char* key : {"n_layers", "vocab"}) {
-    nlohmann::json config = {{"arch", "deepseek_v4"}, {"n_layers", 2}, {"vocab", 200000}};
-    config["ds"] = nlohmann::json::parse("{" + all + "}");
-    ASSERT_EQ(ConfigError(config.dump()), "");
-    config.erase(key);
-    EXPECT_NE(ConfigError(config.dump()).find("key \"" + std::string(key) + "\" is missing"),
-              std::string::npos);
-  }
-  EXPECT_NE(error("[]").find("\"ds\""), std::string::npos);
-  EXPECT_NE(error(R"({"hidden":64})").find("ds.n_routed_experts"), std::string::npos);
-  EXPECT_NE(error("{" + all + R"(,"rms_norm_eps":0})").find("ds.rms_norm_eps"), std::string::npos);
-  std::string greedy = all;
-  greedy.replace(greedy.find("\"num_experts_per_tok\":2"), 23, "\"num_experts_per_tok\":5");
-  EXPECT_NE(error("{" + greedy + "}").find("exceeds"), std::string::npos);
-}
-
 // Files of many bytes that take no room on the disk.
 TEST(FileLimits, CountsAndLengthsThatTheFileCouldHold) {
   const TempDirectory directory;

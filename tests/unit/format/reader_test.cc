@@ -382,7 +382,9 @@ TEST(Reader, DeepSeekContainersAreReported) {
                            {},
                            {},
                            {}});
-  const auto file = MkimFile::Open(directory.Write("ds.bin", model.Assemble()));
+  OpenOptions container;
+  container.checks = OpenOptions::Checks::kContainer;
+  const auto file = MkimFile::Open(directory.Write("ds.bin", model.Assemble()), container);
   ASSERT_TRUE(file.has_value()) << file.error().ToString();
   EXPECT_EQ((*file)->config().arch, Architecture::kDeepSeekV4);
   EXPECT_EQ(ArchitectureName((*file)->config().arch), "deepseek_v4");

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/format/mkim_file.h"
-#include "tests/unit/k3/run_model.h"
-#include "tests/unit/k3/scratch_model.h"
+#include "tests/unit/model/run_model.h"
+#include "tests/unit/model/scratch_model.h"
 
 namespace mk::test {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/k3/golden_data.h"
-#include "tests/unit/k3/run_model.h"
+#include "tests/unit/model/golden_data.h"
+#include "tests/unit/model/run_model.h"
 
 namespace mk::test {
 namespace {
@@ -75,7 +75,7 @@ std::vector<Mode> Modes() {
 class Golden : public testing::TestWithParam<std::tuple<const char*, size_t>> {
  protected:
   Golden()
-      : golden_(LoadGolden(std::get<0>(GetParam()))),
+      : golden_(LoadGolden("k3", std::get<0>(GetParam()))),
         mode_(Modes()[std::get<1>(GetParam())]),
         model_(Load(golden_.model_path)),
         executor_(MakeExecutor(2)),
@@ -163,7 +163,7 @@ std::string CaseName(const testing::TestParamInfo<Golden::ParamType>& test) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden,
-                         testing::Combine(testing::ValuesIn(kGoldenCases),
+                         testing::Combine(testing::ValuesIn(kK3Cases),
                                           testing::Range<size_t>(0, 3)),
                          CaseName);
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/reference/random_k3.h"
-#include "tests/unit/k3/run_model.h"
+#include "tests/unit/model/run_model.h"
 
 namespace mk::test {
 namespace {

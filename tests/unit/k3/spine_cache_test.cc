@@ -18,8 +18,8 @@
 #include "engine/k3/spine.h"
 #include "engine/spine/spine_load.h"
 #include "tests/unit/base/temp_directory.h"
-#include "tests/unit/k3/run_model.h"
-#include "tests/unit/k3/scratch_model.h"
+#include "tests/unit/model/run_model.h"
+#include "tests/unit/model/scratch_model.h"
 
 namespace mk::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/k3/run_model.h"
 #include "tests/unit/kernels/kernel_test.h"
+#include "tests/unit/model/run_model.h"
 
 namespace mk::test {
 namespace {

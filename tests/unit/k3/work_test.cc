@@ -6,8 +6,8 @@
 #include <string>
 
 #include "tests/reference/mkim_parse.h"
-#include "tests/unit/k3/golden_data.h"
-#include "tests/unit/k3/run_model.h"
+#include "tests/unit/model/golden_data.h"
+#include "tests/unit/model/run_model.h"
 
 namespace mk::test {
 namespace {
@@ -65,7 +65,7 @@ struct FileCount {
 
 class Work : public testing::TestWithParam<const char*> {
  protected:
-  Work() : path_(LoadGolden(GetParam()).model_path), file_(path_) {}
+  Work() : path_(LoadGolden("k3", GetParam()).model_path), file_(path_) {}
   const std::string path_;
   const FileCount file_;
 };
@@ -157,7 +157,7 @@ TEST_P(Work, ContextIsWhatASequenceGrowsBy) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Work, testing::ValuesIn(kGoldenCases),
+INSTANTIATE_TEST_SUITE_P(Golden, Work, testing::ValuesIn(kK3Cases),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

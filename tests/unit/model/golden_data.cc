@@ -1,4 +1,4 @@
-#include "tests/unit/k3/golden_data.h"
+#include "tests/unit/model/golden_data.h"
 
 #include <cmath>
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace mk::test {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -48,18 +48,31 @@ GoldenPrompt ReadPrompt(const Json& json, const std::string& logits_path, size_t
 
 }  // namespace
 
-GoldenCase LoadGolden(const std::string& name) {
-  const std::string dir = std::string(MK_TEST_DATA) + "/golden/k3/" + name + "/";
+GoldenCase LoadGolden(const std::string& architecture, const std::string& name) {
+  const std::string dir = std::string(MK_TEST_DATA) + "/golden/" + architecture + "/" + name + "/";
   const Json json = Json::parse(ReadFile(dir + "golden.json"));
   GoldenCase golden;
   golden.name = name;
   golden.model_path = dir + "model.bin";
-  golden.layers = json.at("config").at("n_layers");
-  golden.hidden = json.at("config").at("hidden");
-  golden.vocab = json.at("config").at("vocab");
+  golden.config = json.at("config");
+  const Json& arguments = json.at("generator").at("args");
+  for (size_t i = 0; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "--seed") golden.seed = std::stoull(arguments[i + 1].get<std::string>());
+  }
+  golden.model_sha256 = json.at("files").at("model.bin").at("sha256");
+  const bool streams = golden.config.contains("ds");
+  const Json& dimensions = streams ? golden.config.at("ds") : golden.config;
+  golden.layers = dimensions.at("n_layers");
+  golden.hidden = dimensions.at("hidden");
+  golden.vocab = dimensions.at("vocab");
+  golden.streams = streams ? 4 : 1;
   const Json& prompts = json.at("prompts");
   golden.short_prompt = ReadPrompt(prompts.at("short"), dir + "short.logits.f32", golden.vocab);
   golden.long_prompt = ReadPrompt(prompts.at("long"), dir + "long.logits.f32", golden.vocab);
+  const Json& exact = prompts.at("long").at("exact");
+  if (exact.contains("attn_positions_last_prompt")) {
+    exact.at("attn_positions_last_prompt").get_to(golden.attended);
+  }
   golden.attention = ReadFloats(dir + "short.attn.f32");
   golden.feed_forward = ReadFloats(dir + "short.ffn.f32");
   golden.hidden_states = ReadFloats(dir + "short.hidden.f32");

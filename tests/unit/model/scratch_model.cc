@@ -1,4 +1,4 @@
-#include "tests/unit/k3/scratch_model.h"
+#include "tests/unit/model/scratch_model.h"
 
 #include <unistd.h>
 

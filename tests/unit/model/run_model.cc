@@ -1,4 +1,4 @@
-#include "tests/unit/k3/run_model.h"
+#include "tests/unit/model/run_model.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,0 +1,70 @@
+#include "engine/dsv4/dsv4_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/dsv4/forward_pass.h"
+#include "engine/dsv4/spine.h"
+
+namespace mk::dsv4 {
+namespace {
+
+ExpertShape ExpertsOf(const Dsv4Shape& shape) {
+  return {shape.experts, shape.hidden, shape.expert_inner, std::vector<bool>(shape.layers, true)};
+}
+
+}  // namespace
+
+Dsv4Model::Dsv4Model(std::shared_ptr<const MkimFile> mkim)
+    : MkimModel(mkim, ExpertsOf(Dsv4Shape(mkim->config())), kSpineVersion),
+      shape_(std::make_shared<const Dsv4Shape>(mkim->config())) {}
+
+void Dsv4Model::Describe(ModelInfo& info) const {
+  info.vocab = shape_->vocab;
+  info.hidden = shape_->hidden;
+  info.streams = shape_->streams;
+  info.state_bytes = shape_->ring_bytes();
+  info.bytes_per_token = shape_->bytes_per_token();
+}
+
+void Dsv4Model::LayOutTables(SpineBuilder& builder) {
+  dsv4::LayOutTables(builder, *shape_, tables_);
+}
+
+std::unique_ptr<SpineWeights> Dsv4Model::LayOutSpine(SpineBuilder& builder,
+                                                     Precision precision) const {
+  return dsv4::LayOutSpine(builder, *shape_, precision);
+}
+
+Result<std::unique_ptr<ModelSequence>> Dsv4Model::MakeSequence(
+    const SequenceOptions& options) const {
+  SequenceOptions limited = options;
+  if (shape_->max_tokens > 0) {
+    limited.max_tokens = std::min(limited.max_tokens, shape_->max_tokens);
+  }
+  return Dsv4Sequence::Create(this, shape_, limited);
+}
+
+Status Dsv4Model::Run(const ForwardGroup& group) const {
+  ScratchArena& scratch = group.executor.scratch();
+  const std::span<BatchItem> items = scratch.Allocate<BatchItem>(group.items.size());
+  size_t rows = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    auto* sequence = static_cast<Dsv4Sequence*>(group.items[i].sequence);
+    const size_t tokens = group.items[i].tokens.size();
+    items[i] = {group.indices[i], sequence, rows, tokens, sequence->length()};
+    rows += tokens;
+  }
+  const Batch batch{{group.executor.pool(), scratch, rows, group.observer, group.precision}, items};
+  ForwardPass pass(*shape_, static_cast<const Dsv4Weights&>(group.weights), tables_, expert_shape(),
+                   experts(), batch);
+  if (Status run = pass.RunLayers(group.items); !run) return run;
+  return pass.WriteLogits(group.items);
+}
+
+Result<std::shared_ptr<const Model>> LoadDsv4(std::shared_ptr<const MkimFile> file,
+                                              const LoadOptions& options) {
+  return MkimModel::Load(std::make_shared<Dsv4Model>(std::move(file)), options);
+}
+
+}  // namespace mk::dsv4

@@ -1,0 +1,15 @@
+#include <string>
+
+#include "engine/model/model.h"
+
+namespace mk {
+
+Status Sequence::Rewind(size_t length) {
+  if (length == this->length()) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "a sequence of " + std::to_string(this->length()) + " tokens cannot go back to " +
+                  std::to_string(length) + ": its state only goes forward",
+              "go on from a copy that was made earlier");
+}
+
+}  // namespace mk
