@@ -116,7 +116,7 @@ template <typename Prepare>
 Status PrepareRows(const AttentionPass& pass, const char* what, const Activations* sealed,
                    const Prepare& prepare) {
   std::atomic<bool> finite{true};
-  Status done = ForRows(pass.batch.pool, pass.batch.rows, [&](size_t begin, size_t end) {
+  Status done = ForRows(pass.batch, pass.batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       if (!prepare(pass, row)) finite.store(false, std::memory_order_relaxed);
     }
@@ -143,7 +143,7 @@ Status StoreRows(const AttentionPass& pass) {
   const Dsv4Shape& shape = pass.shape;
   const size_t row_bytes = shape.cached_row().bytes();
   const bool compressed = shape.ratio[pass.layer] > 0;
-  return ForRows(pass.batch.pool, pass.batch.rows, [&](size_t begin, size_t end) {
+  return ForRows(pass.batch, pass.batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const BatchItem& item = *pass.scratch.item_of_row[row];
       const size_t left = item.first_row + item.tokens - row;  // this one included
@@ -170,7 +170,7 @@ Status Output(const AttentionPass& pass, float* y) {
   const AttentionScratch& s = pass.scratch;
   const Batch& batch = pass.batch;
   const size_t width = shape.group_width();
-  Status turned = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status turned = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const std::span<const float> angles = s.rotations.OfRow(pass.layer, row);
       for (size_t h = 0; h < shape.heads; ++h) {
@@ -200,8 +200,8 @@ Status Output(const AttentionPass& pass, float* y) {
     jobs[g].q8.high = s.heads.q8.high.Columns(g * groups, groups);
   }
   if (Status done = ParallelMatMul(batch.pool, jobs); !done) return done;
-  Status sealed = ForRows(batch.pool, batch.rows,
-                          [&](size_t begin, size_t end) { s.group_out.Seal(begin, end); });
+  Status sealed =
+      ForRows(batch, batch.rows, [&](size_t begin, size_t end) { s.group_out.Seal(begin, end); });
   if (!sealed) return sealed;
   const MatMulJob output = s.group_out.Times(pass.weights.output, y, shape.hidden, batch.rows);
   return ParallelMatMul(batch.pool, {&output, 1});

@@ -84,7 +84,7 @@ Result<bool> Streams::Read(const Batch& batch, const MixerWeights& weights,
   const MatMulJob job{weights.numbers, values_, width_, numbers_, shape_.mixer_rows(), batch.rows};
   if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return Fail(done.error());
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const float squares = SumSquares(row(i));
       if (!std::isfinite(squares)) finite.store(false, std::memory_order_relaxed);
@@ -104,7 +104,7 @@ Result<bool> Streams::Read(const Batch& batch, const MixerWeights& weights,
 
 Status Streams::Write(const Batch& batch, const float* y) {
   const size_t n = shape_.streams;
-  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const float* comb = numbers_ + i * shape_.mixer_rows() + 2 * n;
       WriteStreams({y + i * shape_.hidden, shape_.hidden}, {post_ + i * n, n}, {comb, n * n},
@@ -117,7 +117,7 @@ Status Streams::ReadForHead(const Batch& batch, const Dsv4Weights& weights,
                             std::span<const size_t> rows, const Activations& out) {
   const size_t n = shape_.streams;
   // Rows that are wanted may lie anywhere: one product each.
-  return ForRows(batch.pool, rows.size(), [&](size_t begin, size_t end) {
+  return ForRows(batch, rows.size(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const std::span<float> x = row(rows[i]);
       float numbers[kMaxStreams];
@@ -139,7 +139,7 @@ Status Streams::ReadForHead(const Batch& batch, const Dsv4Weights& weights,
 
 Result<bool> Streams::Finite(const Batch& batch) const {
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       if (!std::isfinite(Sum(row(i)))) finite.store(false, std::memory_order_relaxed);
     }

@@ -19,7 +19,7 @@ Status RouteRows(const Dsv4Shape& shape, const MoeWeights& weights, size_t layer
   const size_t k = shape.top_k;
   const size_t inner = shape.expert_inner;
   std::atomic<bool> finite{true};
-  Status done = ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  Status done = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const std::span<float> logits(s.logits + row * shape.experts, shape.experts);
       const std::span<int32_t> picks = s.experts.picks(row);
@@ -77,7 +77,7 @@ Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, size_t laye
   // y holds the shared expert until the routed ones are summed up.
   const MatMulJob shared = s.shared_inner.Times(weights.shared_output, y, d, batch.rows);
   if (Status done = ParallelMatMul(batch.pool, {&shared, 1}); !done) return done;
-  return ForRows(batch.pool, batch.rows, [&](size_t begin, size_t end) {
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const std::span<float> sum = s.experts.output(row, 0);
       for (size_t j = 1; j < shape.top_k; ++j) Add(sum, s.experts.output(row, j), sum);

@@ -12,7 +12,7 @@ Rotations::Rotations(const Dsv4Shape& shape, const Batch& batch)
 Status Rotations::Compute(const Batch& batch) {
   const size_t width = shape_.rope;
   for (const BatchItem& item : batch.items) {
-    Status done = ForRows(batch.pool, item.tokens, [&](size_t begin, size_t end) {
+    Status done = ForRows(batch, item.tokens, [&](size_t begin, size_t end) {
       for (size_t t = begin; t < end; ++t) {
         const size_t at = (item.first_row + t) * width;
         RotaryAngles(shape_.plain_frequencies, item.position + t, {plain_ + at, width});

@@ -33,6 +33,7 @@ Result<std::unique_ptr<Dsv4Sequence>> Dsv4Sequence::Create(const void* owner,
   std::unique_ptr<Dsv4Sequence> sequence(new Dsv4Sequence(owner, std::move(shape), options));
   Result<PageBuffer> rings = PageBuffer::Allocate(sequence->shape_->ring_bytes());
   if (!rings) return Fail(rings.error());
+  rings->MakeResident();
   sequence->rings_ = std::move(*rings);
   return sequence;
 }
