@@ -145,7 +145,13 @@ def test_a_path_that_is_too_long_names_the_limit(daemon: Daemon) -> None:
 
 
 def test_bad_command_lines_exit_with_2() -> None:
-    for args in (["--bogus"], ["--threads", "0"], ["--memory", "lots"], ["--idle-exit", "soon"], ["--idle-exit", "0"]):
+    for args in (
+        ["--bogus"],
+        ["--threads", "0"],
+        ["--memory", "lots"],
+        ["--idle-exit", "soon"],
+        ["--idle-exit", "0"],
+    ):
         done = subprocess.run([str(BIN / "microkimid"), *args], capture_output=True, timeout=60)
         assert done.returncode == 2, (args, done)
         assert done.stderr
