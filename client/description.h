@@ -6,28 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/option_info.h"
 #include "client/commands.h"
 
 namespace mk::client {
 
-enum class ValueKind {
-  kNone,    // a flag
-  kAny,     // nothing is known of the value
-  kChoice,  // one of `choices`
-  kFile,
-  kModel,
-};
-
-struct OptionInfo {
-  std::vector<std::string> names;  // "-n", "--max-new"; of a positional: "FILE"
-  std::string value;               // "N", "FILE"; empty: a flag
-  ValueKind kind = ValueKind::kNone;
-  std::vector<std::string> choices;
-  std::string doc;
-  bool positional = false;
-  bool required = false;
-  bool many = false;  // may be given several times
-};
+using cli::OptionInfo;
+using cli::ValueKind;
 
 struct CommandInfo {
   std::string name;

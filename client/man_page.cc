@@ -1,5 +1,6 @@
 #include "client/man_page.h"
 
+#include "cli/roff.h"
 #include "client/description.h"
 #include "client/help.h"
 #include "protocol/version.h"
@@ -7,50 +8,12 @@
 namespace mk::client {
 namespace {
 
-// Text that roff shows as it is: a hyphen that can be copied, no escapes, no requests.
-std::string Roff(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '\\':
-        escaped += "\\e";
-        break;
-      case '-':
-        escaped += "\\-";
-        break;
-      case '\'':
-        escaped += "\\(aq";
-        break;
-      case '`':
-        escaped += "\\(ga";
-        break;
-      case '^':
-        escaped += "\\(ha";
-        break;
-      case '~':
-        escaped += "\\(ti";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  const bool request = escaped.starts_with('.');
-  return request ? "\\&" + escaped : escaped;
-}
-
-std::string Bold(const std::string& text) {
-  return "\\fB" + Roff(text) + "\\fR";
-}
-std::string Italic(const std::string& text) {
-  return "\\fI" + Roff(text) + "\\fR";
-}
-std::string Section(const std::string& title) {
-  return ".SH " + title + "\n";
-}
-// An indented paragraph with its tag.
-std::string Tagged(const std::string& tag, const std::string& text) {
-  return ".TP\n" + tag + "\n" + text + "\n";
-}
+using cli::Bold;
+using cli::Italic;
+using cli::OptionTag;
+using cli::Roff;
+using cli::Section;
+using cli::Tagged;
 
 // "mk run [OPTIONS] [prompt]"
 std::string Synopsis(const CommandInfo& command) {
@@ -60,15 +23,6 @@ std::string Synopsis(const CommandInfo& command) {
     text += one.required ? " " + name : " [" + name + "]";
   }
   return text;
-}
-
-std::string OptionTag(const OptionInfo& option) {
-  std::string tag;
-  for (const std::string& name : option.names) {
-    tag += (tag.empty() ? "" : ", ") + (option.positional ? Italic(name) : Bold(name));
-  }
-  if (!option.positional && !option.value.empty()) tag += " " + Italic(option.value);
-  return tag;
 }
 
 std::string CommandText(const CommandInfo& command) {

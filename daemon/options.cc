@@ -2,22 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
+#include <utility>
 
 #include "daemon/dirs.h"
+#include "daemon/help.h"
 
 namespace mk::daemon {
 namespace {
-
-constexpr const char* kFooter = R"(Examples:
-  microkimid                          start in the background on the default socket
-  microkimid --foreground             stay, log to stderr
-  microkimid --socket /run/user/1000/mk2/s --memory 4GiB --idle-exit 30m
-  microkimid --precision exact        runs that do not ask for another one are in f32
-
-Exit codes: 0 done (or a daemon runs already), 2 bad command line, 3 could not start.
-Files: ~/.config/microkimi/config.toml, ~/.local/state/microkimi/microkimid.log)";
 
 std::string Absolute(const std::string& path) {
   if (path.empty()) return path;
@@ -28,75 +20,117 @@ std::string Absolute(const std::string& path) {
 
 // Turns one of our parsers into a check of CLI11: an empty string is a pass.
 template <typename Parse>
-CLI::Validator Checked(Parse parse, const char* name) {
+CLI::Validator Checked(Parse parse) {
   return CLI::Validator(
       [parse](std::string& text) {
         auto value = parse(text);
         return value ? std::string() : value.error().ToString();
       },
-      name);
+      "");
 }
 
-}  // namespace
-
-std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
-                                        const std::string& version) {
+// The command line, and what its values are read into.
+struct Raw {
   Options options;
-  options.config_file = ConfigFile().string();
   std::string idle_exit;
   std::string memory;
   std::string log_level;
   std::string precision;
   int threads = 0;
   int max_batch = 0;
+  bool man = false;
+};
 
-  CLI::App app("microkimid: the daemon of microkimi. Holds models and serves mk over a socket.");
-  app.set_version_flag("--version", version);
-  app.footer(kFooter);
-  app.add_option("--socket", options.socket,
+void AddPlaces(CLI::App& app, Raw& raw) {
+  app.add_option("--socket", raw.options.socket,
                  "Path of the socket (default: MICROKIMI_SOCKET, "
                  "then $XDG_RUNTIME_DIR/microkimi)")
       ->type_name("PATH");
-  app.add_option("--config", options.config_file, "Config file")->type_name("PATH");
-  app.add_flag("--foreground", options.foreground, "Do not go into the background; log to stderr");
-  app.add_option("--ready-fd", options.ready_fd,
+  app.add_option("--config", raw.options.config_file,
+                 "Config file (default: ~/.config/microkimi/config.toml)")
+      ->type_name("PATH");
+  app.add_flag("--foreground", raw.options.foreground,
+               "Do not go into the background; log to standard error");
+  app.add_option("--ready-fd", raw.options.ready_fd,
                  "Write \"ready\" or an error line to this descriptor, and stay in the foreground")
-      ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--idle-exit", idle_exit,
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20).description(""));
+}
+
+void AddSettings(CLI::App& app, Raw& raw) {
+  app.add_option("--idle-exit", raw.idle_exit,
                  "Leave after this long without a client: 30m, 2h; -1: never (default)")
       ->type_name("DURATION")
-      ->check(Checked(ParseIdleExit, "DURATION"));
-  auto* level = app.add_option("--log-level", log_level, "trace, debug, info, warn, error, off")
-                    ->check(Checked(CheckLogLevel, "LEVEL"));
-  auto* thread_option =
-      app.add_option("--threads", threads, "Worker threads (default: one per core)")
-          ->check(CLI::Range(1, 1024));
-  auto* memory_option =
-      app.add_option("--memory", memory, "Memory budget: 8GiB, auto (default: 3/4 of the machine)")
-          ->type_name("SIZE")
-          ->check(Checked(ParseBytes, "SIZE"));
-  auto* batch_option =
-      app.add_option("--max-batch", max_batch, "Requests that decode in one step (default 8)")
-          ->check(CLI::Range(1, 64));
-  auto* precision_option =
-      app.add_option("--precision", precision,
-                     "Arithmetic of runs that do not say: exact, bf16, q8 (default q8)")
-          ->type_name("PRECISION")
-          ->check(Checked(CheckPrecision, "PRECISION"));
+      ->check(Checked(ParseIdleExit));
+  app.add_option("--log-level", raw.log_level, "trace, debug, info (default), warn, error, off")
+      ->type_name("LEVEL")
+      ->check(Checked(CheckLogLevel));
+  app.add_option("--threads", raw.threads, "Worker threads (default: one per core)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
+  app.add_option("--memory", raw.memory, "Memory budget: 8GiB, auto (default: 3/4 of the machine)")
+      ->type_name("SIZE")
+      ->check(Checked(ParseBytes));
+  app.add_option("--max-batch", raw.max_batch, "Requests that decode in one step (default 8)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64).description(""));
+  app.add_option("--precision", raw.precision,
+                 "Arithmetic of runs that do not say: exact, bf16, q8 (default q8)")
+      ->type_name("PRECISION")
+      ->check(Checked(CheckPrecision));
+}
+
+void SetUp(CLI::App& app, Raw& raw, const std::string& version) {
+  app.set_version_flag("--version", version, "Print the version and leave");
+  AddPlaces(app, raw);
+  AddSettings(app, raw);
+  app.add_flag("--man", raw.man)->group("");  // the build writes the manual with it
+  app.footer(HelpFooter());
+}
+
+Options Taken(const CLI::App& app, Raw raw) {
+  Options options = std::move(raw.options);
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  options.socket = Absolute(options.socket);
+  options.config_file = Absolute(options.config_file);
+  if (given("--idle-exit")) options.idle_exit = *ParseIdleExit(raw.idle_exit);
+  if (given("--log-level")) options.log_level = raw.log_level;
+  if (given("--threads")) options.threads = raw.threads;
+  if (given("--memory")) options.memory = *ParseBytes(raw.memory);
+  if (given("--max-batch")) options.max_batch = raw.max_batch;
+  if (given("--precision")) options.precision = *CheckPrecision(raw.precision);
+  return options;
+}
+
+}  // namespace
+
+std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
+                                        const std::string& version) {
+  Raw raw;
+  raw.options.config_file = ConfigFile().string();
+  CLI::App app(std::string("microkimid: ") + kPurpose, "microkimid");
+  SetUp(app, raw, version);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  options.socket = Absolute(options.socket);
-  options.config_file = Absolute(options.config_file);
-  if (!idle_exit.empty()) options.idle_exit = *ParseIdleExit(idle_exit);
-  if (level->count() > 0) options.log_level = log_level;
-  if (thread_option->count() > 0) options.threads = threads;
-  if (memory_option->count() > 0) options.memory = *ParseBytes(memory);
-  if (batch_option->count() > 0) options.max_batch = max_batch;
-  if (precision_option->count() > 0) options.precision = *CheckPrecision(precision);
-  return options;
+  if (raw.man) {
+    std::fputs(ManPage().c_str(), stdout);
+    return 0;
+  }
+  return Taken(app, std::move(raw));
+}
+
+std::vector<cli::OptionInfo> DescribeOptions() {
+  Raw raw;
+  CLI::App app;
+  SetUp(app, raw, {});
+  std::vector<cli::OptionInfo> all;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_group().empty()) all.push_back(cli::DescribeOption(*option));
+  }
+  return all;
 }
 
 Config WithOverrides(Config config, const Options& options) {

@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "cli/option_info.h"
 #include "daemon/config.h"
 
 namespace mk::daemon {
@@ -30,6 +32,9 @@ struct Options {
 // say has been printed then.
 std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
                                         const std::string& version);
+
+// In the order of --help.
+std::vector<cli::OptionInfo> DescribeOptions();
 
 // The config with what the command line overrides.
 Config WithOverrides(Config config, const Options& options);

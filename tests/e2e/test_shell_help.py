@@ -165,22 +165,26 @@ def test_a_shell_that_is_not_known() -> None:
     assert run(str(BIN / "mk"), "completions", "csh", code=2) == ""
 
 
-def manual(tmp_path: Path) -> Path:
-    page = tmp_path / "mk.1"
-    page.write_text(run(str(BIN / "mk"), "--man"))
+def manual(tmp_path: Path, program: str = "mk") -> Path:
+    page = tmp_path / f"{program}.1"
+    page.write_text(run(str(BIN / program), "--man"))
     return page
 
 
-@needs("groff")
-def test_the_manual_formats_without_warnings_and_holds_everything(tmp_path: Path) -> None:
-    page = manual(tmp_path)
+def formatted(page: Path) -> str:
+    """The page as wide text, without faces."""
     done = subprocess.run(
-        ["groff", "-man", "-ww", "-Tutf8", "-P-c", "-rLL=200n", str(page)],
+        ["groff", "-man", "-ww", "-Tutf8", "-P-c", "-rLL=300n", str(page)],
         capture_output=True,
         check=True,
     )
     assert done.stderr == b""
-    text = re.sub(".\x08", "", done.stdout.decode())
+    return re.sub(".\x08", "", done.stdout.decode())
+
+
+@needs("groff")
+def test_the_manual_formats_without_warnings_and_holds_everything(tmp_path: Path) -> None:
+    text = formatted(manual(tmp_path))
     sections = text.split("COMMANDS\n")[1]
     for command in commands():
         section = re.split(r"\n   mk ", sections)
@@ -198,6 +202,37 @@ def test_the_manual_formats_without_warnings_and_holds_everything(tmp_path: Path
         code, meaning = line.split(maxsplit=1)
         assert re.search(rf"^ +{code} +{re.escape(meaning)}\.$", text, re.M), line
     assert "MICROKIMI_SOCKET" in text and "microkimi 0" in text
+
+
+@needs("groff")
+def test_the_daemons_manual_holds_all_of_its_help(tmp_path: Path) -> None:
+    text = formatted(manual(tmp_path, "microkimid"))
+    shown = run(str(BIN / "microkimid"), "--help")
+    options, tables = shown.split("Options:\n")[1].split("\n\n", 1)
+    names = re.findall(r"^  ((?:-\w,)?--[\w-]+)", options, re.M)
+    assert len(names) > 8 and "--man" not in shown
+    for name in names:
+        assert re.search(rf"^ +{name.replace(',', ', ')}( |$)", text, re.M), name
+    for line in re.findall(r"^  +(?:[^ ]+ )*[^ ]+  +(.*)$|^ {8,}(.*)$", tables, re.M):
+        meaning = "".join(line).strip()
+        assert meaning + "." in text, meaning
+    words = " ".join(text.split())
+    assert "mk service install" in words and "microkimi 0" in words
+
+
+@needs("groff")
+def test_every_setting_in_the_daemons_manual_is_one(
+    tmp_path: Path, make_daemon: MakeDaemon
+) -> None:
+    text = formatted(manual(tmp_path, "microkimid"))
+    section = text.split("CONFIGURATION\n")[1].split("\nSERVICE")[0]
+    settings = re.findall(r"^ +(\w+ = .*?)(?:  .*)?$", section, re.M)
+    assert len(settings) > 10
+    daemon = make_daemon()
+    daemon.config.write_text("\n".join(settings) + "\n")
+    daemon.start()
+    assert "unknown key" not in daemon.log()
+    assert daemon.client().call("status")["max_batch"] == 8
 
 
 @needs("man")
