@@ -100,6 +100,14 @@ std::vector<double> Decode(const Tensor& tensor, const std::vector<double>& code
         out[i] = value;
       }
       return out;
+    case 2:
+      out.resize(tensor.bytes.size() / 4);
+      for (size_t i = 0; i < out.size(); ++i) {
+        int32_t value = 0;
+        std::memcpy(&value, &tensor.bytes[4 * i], 4);
+        out[i] = value;
+      }
+      return out;
     case 16:
       out.resize(tensor.bytes.size() / 2);
       for (size_t i = 0; i < out.size(); ++i) {
