@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/state_folder.h"
 #include "client/unique_fd.h"
 
 namespace mk::client {
@@ -49,16 +49,8 @@ std::string DaemonProgram() {
 
 // Where the daemon's output goes until it has opened its own log.
 Result<std::string> BootLog() {
-  Result<std::string> state = protocol::StateDirectory();
-  if (!state) return Fail(std::move(state.error()));
-  for (size_t slash = state->find('/', 1);; slash = state->find('/', slash + 1)) {
-    const std::string part = state->substr(0, slash);
-    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      return CannotStart("cannot make its state folder " + part + ": " + std::strerror(errno),
-                         "set XDG_STATE_HOME to a folder of yours");
-    }
-    if (slash == std::string::npos) break;
-  }
+  Result<std::string> state = MakeStateFolder();
+  if (!state) return CannotStart(state.error().message, state.error().hint);
   return *state + "/microkimid.boot.log";
 }
 

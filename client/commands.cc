@@ -14,6 +14,12 @@ constexpr std::array kCommands = {
             "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
             "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes",
             RunCommand},
+    Command{"chat", "Talk with a model, at a terminal or line by line from a pipe",
+            "  mk chat\n"
+            "  mk chat --system \"Answer in one sentence.\" --temp 0.7 --save talk.json\n"
+            "  mk chat --load talk.json --save talk.json --prompt \"And then?\"\n"
+            "  printf 'Hello\\nWho are you?\\n' | mk chat --json | jq -r .text",
+            ChatCommand},
     Command{"map", "Run many prompts, so many at once, answers in order",
             "  mk map -n 40 prompts.txt > answers.txt\n"
             "  mk map --temp 0.8 --seed 1 --json prompts.txt | jq -r .text\n"

@@ -12,6 +12,7 @@ namespace mk::client {
 std::span<const Command> AllCommands();
 
 int RunCommand(const Command& command, int argc, char** argv);
+int ChatCommand(const Command& command, int argc, char** argv);
 int MapCommand(const Command& command, int argc, char** argv);
 int PingCommand(const Command& command, int argc, char** argv);
 int StatusCommand(const Command& command, int argc, char** argv);

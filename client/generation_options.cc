@@ -11,17 +11,26 @@ void GenerationOptions::AddChat(CommandLine& line, protocol::RunArgs& args) {
   CLI::App& app = line.app();
   app.add_flag("--raw", raw_, "Continue the prompt as plain text (this is the default)");
   app.add_flag("--chat", chat_, "Answer the prompt as a chat turn, with the model's template");
-  app.add_option("--system", system_, "System message of the chat turn (implies --chat)");
-  app.add_flag("--no-thinking", no_thinking_, "Chat without a think channel (implies --chat)");
+  AddTemplate(line, args, "implies --chat");
+}
+
+void GenerationOptions::AddTemplate(CommandLine& line, protocol::RunArgs& args,
+                                    const std::string& implies) {
+  CLI::App& app = line.app();
+  const std::string note = implies.empty() ? "" : "; " + implies;
+  app.add_option("--system", system_, "System message" + note);
+  app.add_flag("--no-thinking", no_thinking_, "Answer without a think channel" + note);
   app.add_option("--dialect", args.dialect,
-                 "Chat template: k3, nano-sft (default: the vocabulary's; implies --chat)")
+                 "Chat template: k3, nano-sft (default: the vocabulary's" + note + ")")
       ->check(CLI::IsMember({"k3", "nano-sft"}));
 }
 
 void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
                                     const std::string& seed_doc) {
   CLI::App& app = line.app();
-  line.AddNumber("-n,--max-new", max_new_, "Tokens to generate at most (default 256)", 0, 1 << 20);
+  line.AddNumber("-n,--max-new", max_new_,
+                 "Tokens to generate at most (default " + std::to_string(max_new_) + ")", 0,
+                 1 << 20);
   line.AddReal("-t,--temp,--temperature", args.temperature,
                "0: always the likeliest token (default); higher: more varied", {0, 100});
   line.AddReal("--top-p", args.top_p, "Sample from the likeliest tokens of this total probability",

@@ -14,8 +14,13 @@ namespace mk::client {
 // What CLI11 fills in before it becomes a request. It and `args` must live until Parse() is over.
 class GenerationOptions {
  public:
+  // `max_new`: tokens to generate where the command line does not say.
+  explicit GenerationOptions(uint64_t max_new = 256) : max_new_(max_new) {}
+
   // --raw, --chat, --system, --no-thinking, --dialect
   void AddChat(CommandLine& line, protocol::RunArgs& args);
+  // --system, --no-thinking, --dialect
+  void AddTemplate(CommandLine& line, protocol::RunArgs& args, const std::string& implies);
   // --max-new, --temp, --top-p ... --seed, --stop, --precision, --timeout
   void AddSampling(CommandLine& line, protocol::RunArgs& args, const std::string& seed_doc);
 
@@ -31,7 +36,7 @@ class GenerationOptions {
   bool chat_ = false;
   bool no_thinking_ = false;
   bool no_chunked_prefill_ = false;
-  uint64_t max_new_ = 256;
+  uint64_t max_new_;
   uint64_t top_k_ = 0;
   std::optional<uint64_t> seed_;
 };

@@ -40,13 +40,6 @@ Result<std::string> ReadAll(int fd, const std::string& name, size_t most) {
   }
 }
 
-Result<std::string> ReadFile(const std::string& path, size_t most) {
-  if (path == "-") return ReadAll(STDIN_FILENO, "standard input", most);
-  auto fd = OpenForReading(path);
-  if (!fd) return Fail(fd.error());
-  return ReadAll(fd->get(), path, most);
-}
-
 constexpr std::string_view kBlanks = " \t\r\n";
 
 std::string_view Trim(std::string_view text) {
@@ -87,6 +80,13 @@ Result<std::vector<int32_t>> ParseIds(std::string_view text) {
 
 }  // namespace
 
+Result<std::string> ReadWholeFile(const std::string& path, size_t most) {
+  if (path == "-") return ReadAll(STDIN_FILENO, "standard input", most);
+  auto fd = OpenForReading(path);
+  if (!fd) return Fail(fd.error());
+  return ReadAll(fd->get(), path, most);
+}
+
 Result<UniqueFd> OpenForReading(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd) return fd;
@@ -109,7 +109,8 @@ Result<std::string> ReadText(const TextSource& source, const std::string& what) 
     return Fail(UsageError("there is no " + what,
                            "give it as an argument, with -f FILE, or through a pipe"));
   }
-  Result<std::string> text = ReadFile(from_stdin ? "-" : source.file, protocol::kLimits.text_bytes);
+  Result<std::string> text =
+      ReadWholeFile(from_stdin ? "-" : source.file, protocol::kLimits.text_bytes);
   if (text && text->ends_with('\n')) text->pop_back();
   return text;
 }
@@ -119,7 +120,7 @@ Result<std::vector<int32_t>> ReadIds(const std::string& argument) {
   if (argument.starts_with('@')) {
     constexpr size_t kBytesPerId = 12;
     Result<std::string> file =
-        ReadFile(argument.substr(1), protocol::kLimits.array_items * kBytesPerId);
+        ReadWholeFile(argument.substr(1), protocol::kLimits.array_items * kBytesPerId);
     if (!file) return Fail(std::move(file.error()));
     text = std::move(*file);
   }

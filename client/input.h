@@ -23,6 +23,10 @@ struct TextSource {
 // carries.
 protocol::Result<std::string> ReadText(const TextSource& source, const std::string& what);
 
+// All of a file, or of standard input for "-". Errors: as OpenForReading, kBadRequest for more than
+// `most` bytes.
+protocol::Result<std::string> ReadWholeFile(const std::string& path, size_t most);
+
 // A file that the user named. Errors: kNotFound, kPermissionDenied, kIoError; messages name it.
 protocol::Result<UniqueFd> OpenForReading(const std::string& path);
 

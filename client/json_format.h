@@ -73,6 +73,11 @@ void AddField(Json& object, const S& value, const protocol::Field<S, std::option
   if (value.*field.member) object[std::string(field.name)] = ToJson(*(value.*field.member));
 }
 
+template <typename S, typename M>
+void AddField(Json& object, const S& value, const protocol::Inlined<S, M>& field) {
+  object.update(ToJson(value.*field.member));
+}
+
 template <protocol::HasSchema T>
 Json ToJson(const T& value) {
   Json object = Json::object();

@@ -6,6 +6,7 @@
 #include "client/command_line.h"
 #include "client/json_read.h"
 #include "client/report.h"
+#include "client/request_check.h"
 #include "protocol/request_fields.h"
 
 namespace mk::client {
@@ -107,15 +108,6 @@ Status ReadRecord(MapForm form, Record& record, MapItem& item) {
   return {};
 }
 
-// The daemon's own rules, before the request is sent.
-Status CheckArgs(const RunArgs& args) {
-  const std::string bytes =
-      protocol::EncodeRequest(protocol::Request{protocol::kProtocolMax, 1, args});
-  auto decoded = protocol::DecodeRequest(bytes);
-  if (!decoded) return Fail(std::move(decoded.error().error));
-  return {};
-}
-
 }  // namespace
 
 char SeparatorOf(MapForm form) {
@@ -138,7 +130,7 @@ MapItem ReadItem(const MapSettings& settings, uint64_t index, Record record) {
   // Of the item's place, not of the order in which items happen to run. Wraps around.
   if (item.args.seed) *item.args.seed += index;
   Status read = ReadRecord(settings.input, record, item);
-  if (read) read = CheckArgs(item.args);
+  if (read) read = CheckRequest(item.args);
   if (!read) item.error = std::move(read.error());
   return item;
 }

@@ -21,7 +21,8 @@ void AddForms(CommandLine& line, Raw& raw, MapSettings& settings) {
   app.add_flag("-0,--null", raw.nul,
                "Prompts and answers as they are, each with a NUL after it instead of a newline");
   app.add_flag("--jsonl", raw.jsonl,
-               "Items and answers as one JSON object per line. An item has \"prompt\", \"ids\" or \"messages\", "
+               "Items and answers as one JSON object per line. An item has \"prompt\", \"ids\" or "
+               "\"messages\", "
                "perhaps an \"id\" that its answer repeats, and options of its own under the names "
                "that `mk run --json` shows");
   app.add_flag("--json", raw.json,

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 
 #include "client/report.h"
+#include "client/run_report.h"
 
 namespace mk::client {
 namespace {
@@ -36,6 +36,7 @@ RunOutput::RunOutput(const RunSettings& options, Output& output)
     : options_(options),
       output_(output),
       fancy_(IsFancyTerminal(STDERR_FILENO)),
+      answer_(output, fancy_),
       progress_(fancy_ && options.format == RunFormat::kText) {}
 
 Result<std::unique_ptr<RunOutput>> RunOutput::Create(const RunSettings& options, Output& output) {
@@ -57,28 +58,13 @@ Status RunOutput::Take(const protocol::Body& body) {
   }
   if (const auto* token = std::get_if<protocol::TokenChunk>(&body)) {
     progress_.Clear();
-    if (options_.format == RunFormat::kText) TakeToken(*token);
+    if (options_.format == RunFormat::kText) answer_.Take(*token);
   } else if (const auto* progress = std::get_if<protocol::Progress>(&body)) {
     progress_.Show(*progress);
   } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
     routes_.push_back(ToJson(*routes));
   }
   return {};
-}
-
-void RunOutput::TakeToken(const protocol::TokenChunk& token) {
-  if (token.channel == "hidden" || token.text.empty()) return;
-  if (token.channel == "reasoning") {
-    // Thinking is for people at a terminal; the answer alone is the output.
-    if (!fancy_) return;
-    const std::string text = (reasoning_shown_ ? "" : "\x1b[2m") + token.text;
-    std::fputs(text.c_str(), stderr);
-    reasoning_shown_ = true;
-    return;
-  }
-  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
-  reasoning_shown_ = false;
-  output_.Write(token.text);
 }
 
 Status RunOutput::TakeTensor(const protocol::TensorChunk& tensor) {
@@ -110,39 +96,21 @@ Status RunOutput::CommitDumps() {
   return hidden_ ? hidden_->Commit() : Status();
 }
 
-Json RunOutput::DoneJson(const protocol::RunDone& done) const {
-  Json json = ToJson(done);
-  json.erase("rest");  // part of the text
-  if (!done.options.raw) return json;
-  json.erase("reasoning");
-  return json;
-}
-
 void RunOutput::ShowStats(const protocol::RunDone& done) const {
   if (options_.format != RunFormat::kText || (!options_.stats && !fancy_)) return;
-  std::array<char, 512> line;
-  std::snprintf(line.data(), line.size(),
-                "[%llu tokens, %.1f tok/s; prompt %llu tokens in %.2f s; first token after %.2f s; "
-                "%s, seed %llu; %s%s; model %s]\n",
-                static_cast<unsigned long long>(done.usage.completion_tokens),
-                done.timing.tok_per_s, static_cast<unsigned long long>(done.usage.prompt_tokens),
-                done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
-                static_cast<unsigned long long>(done.options.seed),
-                done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
-                done.trust.fingerprint.c_str());
-  std::fputs(line.data(), stderr);
+  std::fputs(("[" + RunStatsText(done) + "]\n").c_str(), stderr);
 }
 
 int RunOutput::Finish(const protocol::RunDone& done) {
   progress_.Clear();
-  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
+  answer_.EndReasoning();
   if (Status committed = CommitDumps(); !committed) return Fail(committed.error());
   if (options_.format == RunFormat::kText) {
     output_.Write(done.rest);
     if (output_.is_terminal() && !output_.at_line_start()) output_.Write("\n");
   } else {
     Json json = options_.format == RunFormat::kStreamJson ? Json{{"type", "done"}} : Json::object();
-    json.update(DoneJson(done));
+    json.update(RunDoneJson(done));
     if (options_.format == RunFormat::kJson && options_.args.want_routes) json["routes"] = routes_;
     if (logits_) json["logits"] = DumpJson(*logits_);
     if (hidden_) json["hidden"] = DumpJson(*hidden_);
@@ -163,7 +131,7 @@ int RunOutput::Finish(const protocol::RunDone& done) {
 
 int RunOutput::Fail(const protocol::Error& error) {
   progress_.Clear();
-  if (reasoning_shown_) std::fputs("\x1b[0m\n", stderr);
+  answer_.EndReasoning();
   if (options_.format != RunFormat::kText) {
     Json json =
         options_.format == RunFormat::kStreamJson ? Json{{"type", "error"}} : Json::object();

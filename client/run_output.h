@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "client/answer_text.h"
 #include "client/dump_file.h"
 #include "client/json_format.h"
 #include "client/output.h"
@@ -30,18 +31,16 @@ class RunOutput {
  private:
   RunOutput(const RunSettings& options, Output& output);
 
-  void TakeToken(const protocol::TokenChunk& token);
   protocol::Status TakeTensor(const protocol::TensorChunk& tensor);
   void StreamJson(const protocol::Body& body);
   protocol::Status CommitDumps();
-  Json DoneJson(const protocol::RunDone& done) const;
   void ShowStats(const protocol::RunDone& done) const;
 
   const RunSettings& options_;
   Output& output_;
   const bool fancy_;  // stderr can be drawn on
+  AnswerText answer_;
   ProgressLine progress_;
-  bool reasoning_shown_ = false;  // stderr stands inside a reasoning text
   std::optional<DumpFile> logits_;
   std::optional<DumpFile> hidden_;
   Json routes_ = Json::array();

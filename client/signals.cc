@@ -1,38 +1,34 @@
 #include "client/signals.h"
 
-#include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 namespace mk::client {
-namespace {
 
-sigset_t Watched() {
+SignalWatch::SignalWatch(std::initializer_list<int> signals) {
   sigset_t set;
   ::sigemptyset(&set);
-  ::sigaddset(&set, SIGINT);
-  ::sigaddset(&set, SIGTERM);
-  return set;
-}
-
-}  // namespace
-
-SignalWatch::SignalWatch() {
-  const sigset_t set = Watched();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  for (const int signal : signals) ::sigaddset(&set, signal);
+  ::sigprocmask(SIG_BLOCK, &set, &before_);
   fd_.Reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 SignalWatch::~SignalWatch() {
   Take();
-  const sigset_t set = Watched();
-  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int SignalWatch::Next() const {
+  signalfd_siginfo info = {};
+  if (::read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return 0;
+  const auto signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGTERM) terminated_ = true;
+  return signal;
 }
 
 int SignalWatch::Take() const {
   int count = 0;
-  signalfd_siginfo info = {};
-  while (::read(fd_.get(), &info, sizeof(info)) == sizeof(info)) ++count;
+  while (Next() != 0) ++count;
   return count;
 }
 

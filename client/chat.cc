@@ -1,0 +1,274 @@
+#include "client/chat.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "client/answer_text.h"
+#include "client/job.h"
+#include "client/report.h"
+#include "client/run_report.h"
+
+namespace mk::client {
+namespace {
+
+using protocol::ErrorCode;
+using protocol::Fail;
+using protocol::Result;
+using protocol::Status;
+
+// For a daemon that is leaving to be gone, so that another one can be started.
+constexpr milliseconds kLeaving{15'000};
+constexpr int kLeavingPauseMs = 200;
+
+}  // namespace
+
+std::string ModelName(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  if (name.ends_with(".bin")) name.resize(name.size() - 4);
+  return name;
+}
+
+// What a turn has shown so far.
+struct Chat::Said {
+  AnswerText shown;
+  ProgressLine progress;
+  protocol::ConversationMessage answer{"assistant", {}, {}, {}};
+  bool quiet = false;
+
+  void Take(const protocol::Body& body) {
+    if (const auto* step = std::get_if<protocol::Progress>(&body)) progress.Show(*step);
+    const auto* token = std::get_if<protocol::TokenChunk>(&body);
+    if (token == nullptr) return;
+    progress.Clear();
+    answer.ids.push_back(token->id);
+    if (token->channel == "reasoning") answer.reasoning += token->text;
+    if (token->channel == "answer" || token->channel.empty()) answer.content += token->text;
+    if (!quiet) shown.Take(*token);
+  }
+};
+
+Chat::Chat(ChatSettings& settings, Output& output)
+    : settings_(settings), output_(output), fancy_(IsFancyTerminal(STDERR_FILENO)) {}
+
+Result<Session*> Chat::Connect() {
+  if (!session_) {
+    Result<Session> session = OpenSession(settings_.access);
+    if (!session) return Fail(std::move(session.error()));
+    session_.emplace(std::move(*session));
+  }
+  return &*session_;
+}
+
+Status Chat::Open() {
+  Result<Session*> session = Connect();
+  if (!session) return Fail(std::move(session.error()));
+  const protocol::RunArgs& args = settings_.args;
+  protocol::LoadArgs load{args.model, {}, args.precision};
+  auto loaded = RunJobFor<protocol::LoadDone>(**session, std::move(load), output_, !settings_.json);
+  if (!loaded) {
+    session_.reset();
+    return Fail(std::move(loaded.error()));
+  }
+  const bool has_template = !loaded->model.chat_dialect.empty() || !args.dialect.empty();
+  const bool plain = settings_.plain || !has_template;
+  const std::string name = ModelName(loaded->model.path);
+  if (plain && (conversation_.system || !args.thinking)) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        name + " is read as plain text, which has no system message and no thinking",
+        "leave out --system and --no-thinking (/system -), or name a template: --dialect k3");
+  }
+  model_path_ = loaded->model.path;
+  plain_ = plain;
+  if (!has_template && !settings_.plain) {
+    Note(name + " has no chat template: it goes on with your text");
+  } else if (settings_.interactive) {
+    Note(name + ", " + loaded->precision);
+  }
+  return {};
+}
+
+Status Chat::ChangeModel(const std::string& model) {
+  const protocol::ModelSelector before = std::exchange(settings_.args.model, {model, {}, {}});
+  Status opened = Open();
+  if (!opened) settings_.args.model = before;
+  return opened;
+}
+
+protocol::RunArgs Chat::ArgsOf(const std::optional<std::string>& user) {
+  protocol::RunArgs args = settings_.args;
+  args.raw = plain_;
+  args.messages = plain_ ? conversation_.PlainMessages(user) : conversation_.Messages(user);
+  if (plain_) args.dialect.clear();
+  // Of the order of the answers alone, so that a chat can be repeated. Wraps around.
+  if (args.seed) *args.seed += asked_;
+  ++asked_;
+  args.stats = settings_.stats || settings_.json;
+  return args;
+}
+
+TurnEnd Chat::Say(const std::string& text) {
+  return Ask(plain_ ? conversation_.Joined(text) : text);
+}
+
+TurnEnd Chat::More() {
+  return Ask(std::nullopt);
+}
+
+TurnEnd Chat::Retry() {
+  Turn last = std::move(conversation_.turns.back());
+  conversation_.turns.pop_back();
+  const size_t before = conversation_.turns.size();
+  const TurnEnd end = Ask(last.user);
+  if (conversation_.turns.size() == before) conversation_.turns.push_back(std::move(last));
+  return end;
+}
+
+Result<StreamEnd> Chat::Stream(const protocol::RunArgs& args, Said& said,
+                               const SignalWatch& signals) {
+  StreamOptions options;
+  options.timeout = milliseconds(args.timeout_ms);
+  options.window = args.window;
+  const Deadline give_up = After(kLeaving);
+  for (bool again = false;; again = true) {
+    Result<Session*> session = Connect();
+    if (!session) return Fail(std::move(session.error()));
+    auto end =
+        RunStream(**session, args, options, output_, signals, [&](const protocol::Body& body) {
+          said.Take(body);
+          return Status();
+        });
+    // Without an end the request is still open in the daemon.
+    const bool whole = end && end->body;
+    if (!whole) session_.reset();
+    if (!said.answer.ids.empty() || (end && end->interrupted)) return end;
+    // The daemon left, between two turns or just now; nothing was lost.
+    const auto* error = whole ? std::get_if<protocol::Error>(&*end->body) : nullptr;
+    const bool leaving = error != nullptr && error->code == ErrorCode::kShuttingDown;
+    const bool gone = !end && end.error().code == ErrorCode::kUnreachable && !again;
+    if (!gone && !(leaving && Clock::now() < give_up)) return end;
+    session_.reset();
+    if (leaving) ::poll(nullptr, 0, kLeavingPauseMs);
+  }
+}
+
+TurnEnd Chat::Ask(const std::optional<std::string>& user) {
+  const protocol::RunArgs args = ArgsOf(user);
+  Said said{AnswerText(output_, fancy_), ProgressLine(fancy_ && !settings_.json)};
+  said.quiet = settings_.json;
+  // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
+  bool terminated = false;
+  auto end = [&] {
+    const SignalWatch signals;
+    auto streamed = Stream(args, said, signals);
+    terminated = signals.terminated();
+    return streamed;
+  }();
+  said.progress.Clear();
+  said.shown.EndReasoning();
+  return Keep(user, end, said, terminated);
+}
+
+TurnEnd Chat::Keep(const std::optional<std::string>& user, Result<StreamEnd>& end, Said& said,
+                   bool terminated) {
+  if (end && end->output_closed) {
+    FinishOutput(output_, protocol::kExitFailed);
+    LeaveOnClosedPipe();
+  }
+  const bool interrupted = end && end->interrupted;
+  TurnEnd result;
+  result.leave = terminated || (interrupted && !end->body);
+  auto* done = end && end->body ? std::get_if<protocol::RunDone>(&*end->body) : nullptr;
+  const bool something = !said.answer.content.empty() || !said.answer.reasoning.empty();
+  if (done != nullptr) {
+    if (!interrupted || !done->ids.empty()) {
+      KeepTurn(user, {"assistant", done->text, done->reasoning, done->ids});
+    }
+    last_ = std::move(*done);
+    if (!settings_.json) output_.Write(last_->rest);
+    result.code = FinishTurn(*last_);
+  } else {
+    if (something) KeepTurn(user, std::move(said.answer));
+    if (!settings_.json && !output_.at_line_start()) output_.Write("\n");
+    const auto* failed = end && end->body ? std::get_if<protocol::Error>(&*end->body) : nullptr;
+    if (!end) {
+      result.code = FailTurn(std::move(end.error()));
+    } else if (failed != nullptr && !(interrupted && failed->code == ErrorCode::kCancelled)) {
+      result.code = FailTurn(*failed);
+    }
+  }
+  if (interrupted) {
+    result.code = protocol::kExitInterrupted;
+    if (settings_.interactive) Note(something ? "stopped; what was said is kept" : "stopped");
+  }
+  if (Status saved = Changed(); !saved) result.code = ReportError(saved.error());
+  return result;
+}
+
+void Chat::KeepTurn(const std::optional<std::string>& user, protocol::ConversationMessage answer) {
+  conversation_.turns.push_back({user, std::move(answer)});
+}
+
+int Chat::FinishTurn(const protocol::RunDone& done) {
+  if (settings_.json) {
+    Json json = {{"turn", conversation_.turns.size()}};
+    json.update(RunDoneJson(done));
+    output_.Write(JsonLine(json));
+  } else if (!output_.at_line_start() || done.text.empty()) {
+    output_.Write("\n");
+  }
+  if (!output_.Drain()) return FinishOutput(output_, protocol::kExitFailed);
+  for (const std::string& warning : done.warnings) {
+    const bool known = std::find(warned_.begin(), warned_.end(), warning) != warned_.end();
+    if (!known) std::fputs(("mk: warning: " + warning + "\n").c_str(), stderr);
+  }
+  warned_ = done.warnings;
+  if (done.finish_reason == "length" && settings_.interactive && !settings_.json) {
+    const std::string most = std::to_string(done.options.max_new);
+    Note(plain_ ? "cut after " + most + " tokens; /more goes on"
+                : "cut after " + most + " tokens; /max-new N gives more");
+  }
+  if (settings_.stats && !settings_.json) Note(RunStatsText(done));
+  if (!done.trust.degraded) return protocol::kExitDone;
+  std::fputs("mk: the answer is degraded: parts of the model were not used (see --json, trust)\n",
+             stderr);
+  return protocol::kExitDegraded;
+}
+
+int Chat::FailTurn(protocol::Error error) {
+  if (error.code == ErrorCode::kContextOverflow) {
+    error.message = "the conversation is too long: " + error.message;
+    error.hint = settings_.interactive
+                     ? "/undo takes back turns, /reset begins anew, /max-new N asks for less"
+                     : "begin a new conversation, or ask for less with --max-new";
+  }
+  if (settings_.json) {
+    Json json = {{"turn", conversation_.turns.size() + 1}};
+    json.update(ErrorToJson(error));
+    output_.Write(JsonLine(json));
+  }
+  output_.Drain();
+  return ReportError(error);
+}
+
+Status Chat::Save(const std::string& path) const {
+  std::optional<TranscriptOrigin> origin;
+  if (last_) origin = TranscriptOrigin{last_->trust, last_->options};
+  return SaveTranscript(path, conversation_, origin);
+}
+
+Status Chat::Changed() const {
+  return settings_.save.empty() ? Status() : Save(settings_.save);
+}
+
+void Chat::Note(const std::string& text) const {
+  output_.Drain();
+  std::fputs(fancy_ ? ("\x1b[2m[" + text + "]\x1b[0m\n").c_str() : ("mk: " + text + "\n").c_str(),
+             stderr);
+}
+
+}  // namespace mk::client

@@ -1,0 +1,29 @@
+#include "client/run_report.h"
+
+#include <array>
+#include <cstdio>
+
+namespace mk::client {
+
+std::string RunStatsText(const protocol::RunDone& done) {
+  std::array<char, 512> line;
+  std::snprintf(line.data(), line.size(),
+                "%llu tokens, %.1f tok/s; prompt %llu tokens in %.2f s; first token after %.2f s; "
+                "%s, seed %llu; %s%s; model %s",
+                static_cast<unsigned long long>(done.usage.completion_tokens),
+                done.timing.tok_per_s, static_cast<unsigned long long>(done.usage.prompt_tokens),
+                done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
+                static_cast<unsigned long long>(done.options.seed),
+                done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
+                done.trust.fingerprint.c_str());
+  return line.data();
+}
+
+Json RunDoneJson(const protocol::RunDone& done) {
+  Json json = ToJson(done);
+  json.erase("rest");  // part of the text
+  if (done.options.raw) json.erase("reasoning");
+  return json;
+}
+
+}  // namespace mk::client
