@@ -5,7 +5,8 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
-#include <stdexcept>
+
+#include "tests/reference/small_floats.h"
 
 namespace mk::reference {
 namespace {
@@ -39,64 +40,6 @@ double Dot(const Vector& a, const Vector& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a.at(i) * b.at(i);
   return sum;
-}
-
-// Numbers that a small float format holds, from zero up; index = code without the sign.
-Vector E4m3Levels() {
-  Vector levels;
-  for (int code = 0; code < 127; ++code) {  // 127 is not a number
-    const int exponent = code / 8, mantissa = code % 8;
-    levels.push_back(exponent == 0 ? mantissa * std::exp2(-9)
-                                   : (1 + mantissa / 8.0) * std::exp2(exponent - 7));
-  }
-  return levels;
-}
-
-const Vector& E2m1Levels() {
-  static const Vector levels = {0, .5, 1, 1.5, 2, 3, 4, 6};
-  return levels;
-}
-
-// The nearest level, of two equally near ones that of the even code. `margin` is lowered to the
-// distance from the boundary between them, in parts of the last level.
-double Nearest(const Vector& levels, double value, double& margin) {
-  const double magnitude = std::min(std::abs(value), levels.back());
-  const auto above = std::upper_bound(levels.begin(), levels.end(), magnitude);
-  if (above == levels.end()) return std::copysign(levels.back(), value);
-  const auto code = static_cast<size_t>(above - levels.begin()) - 1;
-  const double low = levels[code], high = levels[code + 1];
-  const double beyond = magnitude - (low + high) / 2;
-  margin = std::min(margin, std::abs(beyond) / levels.back());
-  const bool up = beyond == 0 ? code % 2 == 1 : beyond > 0;
-  return std::copysign(up ? high : low, value);
-}
-
-// Rounds values [begin, end) with one scale, the least power of two 2^e for which the largest of
-// them, or `least`, is no more than the last level times 2^e.
-void RoundBlock(const Vector& levels, double least, Vector& x, size_t begin, size_t end,
-                double& margin) {
-  double largest = least;
-  for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
-  int e = -200;
-  while (largest > levels.back() * std::exp2(e)) ++e;
-  // A largest value next to where the scale changes.
-  const double fill = largest / (levels.back() * std::exp2(e));
-  if (largest > least) margin = std::min({margin, 1 - fill, 2 * fill - 1});
-  for (size_t i = begin; i < end; ++i) {
-    x[i] = Nearest(levels, x[i] / std::exp2(e), margin) * std::exp2(e);
-  }
-}
-
-Vector Hadamard(const Vector& x) {
-  Vector y(x.size(), 0.0);
-  for (size_t r = 0; r < x.size(); ++r) {
-    for (size_t c = 0; c < x.size(); ++c) {
-      // Sylvester's matrix: the sign is the parity of the bits that row and column share.
-      y[r] += (__builtin_popcountll(r & c) % 2 == 0 ? 1.0 : -1.0) * x[c];
-    }
-    y[r] /= std::sqrt(static_cast<double>(x.size()));
-  }
-  return y;
 }
 
 // Indices of `keys`, largest first, of equal keys the smaller index first.
@@ -326,11 +269,10 @@ Vector Dsv4Reference::Turn(Vector x, size_t position, bool compressed, double di
 
 // FP8 in blocks of 64, all but the rotated values.
 void Dsv4Reference::RoundRow(Vector& row, Dsv4Trace& trace) const {
-  static const Vector levels = E4m3Levels();
   if (!config_->round) return;
   const size_t end = row.size() - config_->rope;
   for (size_t begin = 0; begin < end; begin += 64) {
-    RoundBlock(levels, 1e-4, row, begin, std::min(begin + 64, end), trace.rounding_margin);
+    RoundBlock(E4m3Levels(), 1e-4, row, begin, std::min(begin + 64, end), trace.rounding_margin);
   }
 }
 
@@ -423,7 +365,7 @@ void Dsv4Reference::Compress(Compressor& c, const Layer& layer, const Vector& a,
   }
   row = Turn(Rms(row, c.norm), first, true, 1);
   if (index) {
-    row = Hadamard(row);
+    row = HadamardProduct(row);
     RoundIndex(row, trace);
   } else {
     RoundRow(row, trace);
@@ -443,7 +385,7 @@ std::vector<int> Dsv4Reference::PickRows(Layer& layer, const Vector& a, const Ve
   const Vector shares = Multiply(layer.index_weights, a);
   Vector scores(all.size(), 0.0);
   for (size_t h = 0; h < config_->index_heads; ++h) {
-    Vector query = Hadamard(Turn(Slice(queries, h * width, width), position_, true, 1));
+    Vector query = HadamardProduct(Turn(Slice(queries, h * width, width), position_, true, 1));
     RoundIndex(query, trace);
     const double share = shares[h] / std::sqrt(static_cast<double>(width)) /
                          std::sqrt(static_cast<double>(config_->index_heads));
