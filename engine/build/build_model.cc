@@ -10,6 +10,8 @@
 #include <utility>
 #include <variant>
 
+#include "engine/build/dsv4_plan.h"
+#include "engine/build/dsv4_presets.h"
 #include "engine/build/generator.h"
 #include "engine/build/k3_plan.h"
 #include "engine/build/model_plan.h"
@@ -58,11 +60,27 @@ void Generate(uint64_t seed, const TensorSpec& spec, const Distribution& values,
               std::span<std::byte> out) {
   const std::span<float> floats(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float));
   if (const auto* normal = std::get_if<NormalValues>(&values)) {
-    const uint64_t zero_from = std::max(normal->zero_from, first) - first;
-    const size_t live = std::min<uint64_t>(floats.size(), zero_from);
-    FillNormal(HashStream(seed, spec.name), first, static_cast<float>(normal->mean),
-               normal->deviation, floats.first(live));
-    std::fill(floats.begin() + static_cast<ptrdiff_t>(live), floats.end(), 0.0f);
+    // Where the live values begin and end, within this piece.
+    const auto within = [&](uint64_t element) {
+      return static_cast<size_t>(std::clamp(element, first, first + uint64_t{floats.size()}) -
+                                 first);
+    };
+    const size_t begin = within(normal->zero_until);
+    const size_t end = std::max(begin, within(normal->zero_from));
+    std::fill(floats.begin(), floats.end(), 0.0f);
+    FillNormal(HashStream(seed, spec.name), first + begin, static_cast<float>(normal->mean),
+               normal->deviation, floats.subspan(begin, end - begin));
+  } else if (const auto* shifted = std::get_if<ShiftedNormalValues>(&values)) {
+    const HashStream stream(seed, spec.name);
+    for (size_t i = 0; i < floats.size(); ++i) {
+      FillNormal(stream, first + i, shifted->means[first + i], shifted->deviation,
+                 floats.subspan(i, 1));
+    }
+  } else if (const auto* permuted = std::get_if<PermutationValues>(&values)) {
+    const std::span<int32_t> integers(reinterpret_cast<int32_t*>(out.data()),
+                                      out.size() / sizeof(int32_t));
+    FillPermutation(HashStream(seed, spec.name), first / spec.dims[1], spec.dims[1],
+                    permuted->range, integers);
   } else if (const auto* grid = std::get_if<GridValues>(&values)) {
     FillGrid(first, *ElementCount(spec.dims), grid->begin, grid->end, floats);
   } else if (const auto* coded = std::get_if<CodedExpertValues>(&values)) {
@@ -141,8 +159,9 @@ class Job {
 
 Result<ModelPlan> MakePlan(const BuildOptions& options) {
   if (options.arch == "k3") return PlanK3(options.preset, options.seed, options.overrides);
+  if (options.arch == "dsv4") return PlanDsv4(options.preset, options.seed, options.overrides);
   return Fail(ErrorCode::kInvalidArgument, "unknown arch \"" + options.arch + "\"",
-              "architectures that can be built: k3");
+              "architectures that can be built: k3, dsv4");
 }
 
 uint64_t CountParameters(const ModelPlan& plan) {
@@ -164,7 +183,9 @@ void FillSizes(const ModelPlan& plan, const MkimLayout& layout, BuildReport& rep
 }  // namespace
 
 std::vector<std::string> PresetNames(const std::string& arch) {
-  return arch == "k3" ? K3PresetNames() : std::vector<std::string>();
+  if (arch == "k3") return K3PresetNames();
+  if (arch == "dsv4") return Dsv4PresetNames();
+  return {};
 }
 
 Result<BuildReport> BuildModel(const BuildOptions& options,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace mk {
 namespace {
@@ -90,6 +91,22 @@ void FillNormal(const HashStream& stream, uint64_t first, float mean, double dev
   for (float& value : out) {
     counter += kGolden;
     value = mean + static_cast<float>(BellSum(MixBits(counter))) * scale;
+  }
+}
+
+void FillPermutation(const HashStream& stream, uint64_t first_row, uint32_t cols, uint32_t range,
+                     std::span<int32_t> out) {
+  std::vector<uint32_t> taken;  // ascending
+  for (size_t row = 0; row < out.size() / cols; ++row) {
+    taken.clear();
+    for (uint32_t j = 0; j < cols; ++j) {
+      const uint64_t hash = stream.At((first_row + row) * cols + j);
+      auto pick = static_cast<uint32_t>((hash >> 32) * (range - j) >> 32);
+      auto at = taken.begin();
+      for (; at != taken.end() && *at <= pick; ++at) ++pick;
+      taken.insert(at, pick);
+      out[row * cols + j] = static_cast<int32_t>(pick);
+    }
   }
 }
 

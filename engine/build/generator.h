@@ -39,6 +39,12 @@ int32_t BellSum(uint64_t x);
 void FillNormal(const HashStream& stream, uint64_t first, float mean, double deviation,
                 std::span<float> out);
 
+// Rows [first_row, first_row + rows) of integers [.., cols]: in each `cols` different ones of
+// [0, range), all selections and orders equally likely; cols <= range. Entry j of row r is the
+// ((h(r cols + j) >> 32) (range - j)) >> 32-th smallest of those that the row does not have yet.
+void FillPermutation(const HashStream& stream, uint64_t first_row, uint32_t cols, uint32_t range,
+                     std::span<int32_t> out);
+
 // Elements of an even grid of `count` values from `begin` to `end`.
 void FillGrid(uint64_t first, uint64_t count, double begin, double end, std::span<float> out);
 

@@ -1,10 +1,10 @@
 #include "engine/build/k3_plan.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/build/k3_presets.h"
+#include "engine/build/tensor_list.h"
 #include "engine/format/config.h"
 
 namespace mk {
@@ -29,38 +29,6 @@ ordered_json SpecialsFor(uint32_t vocab) {
           {"sep", first + 4}, {"end_of_msg", first + 5}, {"unk", first + 6},  {"pad", first + 7}};
 }
 
-double DefaultHeadGain(uint32_t vocab) {
-  if (vocab < 1024) return 2;
-  return vocab < 32768 ? 3 : 4;
-}
-
-// Adds tensors under a prefix.
-class Tensors {
- public:
-  explicit Tensors(ModelPlan& plan) : plan_(plan) {}
-  void SetPrefix(std::string prefix) { prefix_ = std::move(prefix); }
-
-  void Vector(const char* name, uint32_t size, double mean, double deviation) {
-    plan_.Add(prefix_ + name, DType::kF32, {size}, NormalValues{mean, deviation});
-  }
-  void Matrix(const char* name, uint32_t rows, uint32_t cols, double gain) {
-    plan_.Add(prefix_ + name, DType::kF32, {rows, cols}, NormalValues{0, PerColumn(gain, cols)});
-  }
-  void Add(const char* name, std::vector<uint32_t> dims, Distribution values) {
-    plan_.Add(prefix_ + name, DType::kF32, std::move(dims), values);
-  }
-  void Coded(const char* name, uint32_t rows, uint32_t cols, double gain) {
-    plan_.Add(prefix_ + name, DType::kMxfp4, {rows, cols}, CodedExpertValues{gain});
-  }
-  static double PerColumn(double gain, uint32_t cols) {
-    return gain / std::sqrt(static_cast<double>(cols));
-  }
-
- private:
-  ModelPlan& plan_;
-  std::string prefix_;
-};
-
 class Planner {
  public:
   Planner(const MkimConfig& config, const K3Gains& gains, ModelPlan& plan)
@@ -83,7 +51,7 @@ class Planner {
     const uint64_t first_special =
         c_.vocab >= kFullVocab ? kFirstFullSpecial : c_.vocab - kSpecials;
     add_.Add("lm_head.weight", {c_.vocab, c_.hidden},
-             NormalValues{0, Tensors::PerColumn(g_.head, c_.hidden), first_special * c_.hidden});
+             NormalValues{0, TensorList::PerColumn(g_.head, c_.hidden), first_special * c_.hidden});
     Norm("norm.weight", c_.hidden);
     Norm("output_attn_res_norm.weight", c_.hidden);
     ResidualProjection("output_attn_res_proj.weight");
@@ -172,12 +140,12 @@ class Planner {
 
   void Norm(const char* name, uint32_t size) { add_.Vector(name, size, 1, g_.norm); }
   void ResidualProjection(const char* name) {
-    add_.Vector(name, c_.hidden, 0, Tensors::PerColumn(g_.residual, c_.hidden));
+    add_.Vector(name, c_.hidden, 0, TensorList::PerColumn(g_.residual, c_.hidden));
   }
 
   const MkimConfig& c_;
   const K3Gains& g_;
-  Tensors add_;
+  TensorList add_;
 };
 
 Result<MkimConfig> Check(const ordered_json& config) {
@@ -234,10 +202,7 @@ Result<ModelPlan> PlanK3(const std::string& preset, uint64_t seed, const Overrid
   json["specials"] = SpecialsFor(config->vocab);
   K3Gains gains = recipe->gains;
   if (gains.head == 0) gains.head = DefaultHeadGain(config->vocab);
-  ordered_json recorded;
-  for (const K3GainKey& gain : K3GainKeys()) recorded[gain.key] = gains.*gain.field;
-  json["synthetic"] = {
-      {"generator", "mkgen-1"}, {"seed", seed}, {"preset", preset}, {"gains", recorded}};
+  json["synthetic"] = RecordOf(preset, seed, K3GainKeys(), gains);
   ModelPlan plan;
   plan.config_json = json.dump();
   Planner(*config, gains, plan).Run();

@@ -1,12 +1,7 @@
 #include "engine/build/k3_presets.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <optional>
 #include <utility>
-
-#include "engine/base/strict_json.h"
 
 namespace mk {
 namespace {
@@ -14,8 +9,12 @@ namespace {
 using nlohmann::ordered_json;
 
 // Keys that are optional in a config and appear only when they are overridden.
-constexpr std::array kOptionalKeys = {"mla_layers", "dense_layers",     "kda_a_log",   "kda_l2",
-                                      "situ_beta",  "situ_linear_beta", "routed_scale"};
+const std::vector<std::string>& OptionalKeys() {
+  static const std::vector<std::string> keys = {"mla_layers",  "dense_layers", "kda_a_log",
+                                                "kda_l2",      "situ_beta",    "situ_linear_beta",
+                                                "routed_scale"};
+  return keys;
+}
 
 ordered_json Nano() {
   return {{"n_layers", 8},
@@ -117,51 +116,11 @@ std::optional<K3Recipe> Preset(const std::string& name) {
   return recipe;
 }
 
-std::string KnownKeys(const K3Recipe& recipe) {
-  std::string text;
-  for (const auto& [key, value] : recipe.dimensions.items()) text += key + ", ";
-  for (const char* key : kOptionalKeys) text += std::string(key) + ", ";
-  for (const K3GainKey& gain : K3GainKeys()) text += std::string(gain.key) + ", ";
-  return text.substr(0, text.size() - 2);
-}
-
-Status SetGain(const K3GainKey& gain, const nlohmann::json& value, K3Gains& gains) {
-  constexpr double kMax = 1e6;
-  const double number = value.is_number() ? value.get<double>() : std::nan("");
-  if (!(number >= gain.min && number <= kMax)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                std::string(gain.key) + " is " + value.dump() + ", it must be a number from " +
-                    nlohmann::json(gain.min).dump() + " to 1e6",
-                "for example --set " + std::string(gain.key) + "=1");
-  }
-  gains.*gain.field = number;
-  return {};
-}
-
-Status Apply(const std::string& key, const std::string& text, K3Recipe& recipe) {
-  const auto value = ParseStrictJson(text, "value of " + key);
-  if (!value) {
-    return Fail(ErrorCode::kInvalidArgument, value.error().message,
-                "give a JSON value: 64, 0.5, [0,3], \"head\"");
-  }
-  for (const K3GainKey& gain : K3GainKeys()) {
-    if (key == gain.key) return SetGain(gain, *value, recipe.gains);
-  }
-  const bool optional =
-      std::find(kOptionalKeys.begin(), kOptionalKeys.end(), key) != kOptionalKeys.end();
-  if (!optional && !recipe.dimensions.contains(key)) {
-    return Fail(ErrorCode::kInvalidArgument, "unknown key \"" + key + "\"",
-                "known keys: " + KnownKeys(recipe));
-  }
-  recipe.dimensions[key] = *value;
-  return {};
-}
-
 }  // namespace
 
-const std::vector<K3GainKey>& K3GainKeys() {
+const std::vector<GainKey<K3Gains>>& K3GainKeys() {
   constexpr double kTiny = 1e-6;
-  static const std::vector<K3GainKey> keys = {
+  static const std::vector<GainKey<K3Gains>> keys = {
       {"embed_sd", &K3Gains::embed, 0},
       {"g_lm", &K3Gains::head, kTiny},
       {"norm_sd", &K3Gains::norm, 0},
@@ -191,9 +150,8 @@ Result<K3Recipe> MakeK3Recipe(const std::string& preset, const Overrides& overri
     return Fail(ErrorCode::kInvalidArgument, "unknown preset \"" + preset + "\" of arch k3",
                 "presets: tiny, nano, micro, k3-wide, k3-cache");
   }
-  for (const auto& [key, text] : overrides) {
-    const Status status = Apply(key, text, *recipe);
-    if (!status) return Fail(status.error());
+  if (Status done = Override(overrides, K3GainKeys(), OptionalKeys(), *recipe); !done) {
+    return Fail(done.error());
   }
   return std::move(*recipe);
 }

@@ -2,13 +2,12 @@
 
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/build/model_plan.h"
+#include "engine/build/recipe.h"
 
 namespace mk {
 
@@ -32,19 +31,9 @@ struct K3Gains {
   double expert = 1;   // gain of the routed experts
 };
 
-// A named field of K3Gains.
-struct K3GainKey {
-  const char* key;  // as in overrides
-  double K3Gains::*field;
-  double min;
-};
-const std::vector<K3GainKey>& K3GainKeys();
+using K3Recipe = Recipe<K3Gains>;
 
-struct K3Recipe {
-  nlohmann::ordered_json dimensions;  // config keys in the order of the file
-  K3Gains gains;
-};
-
+const std::vector<GainKey<K3Gains>>& K3GainKeys();
 std::vector<std::string> K3PresetNames();
 
 // The preset with `overrides` applied. Values of dimensions are checked later, with the config.

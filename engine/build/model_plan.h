@@ -15,11 +15,18 @@
 
 namespace mk {
 
-// Near-Gaussian f32 values; elements from `zero_from` on are zero.
+// Near-Gaussian f32 values; elements before `zero_until` and from `zero_from` on are zero.
 struct NormalValues {
   double mean = 0;
   double deviation = 1;
   uint64_t zero_from = std::numeric_limits<uint64_t>::max();
+  uint64_t zero_until = 0;
+};
+
+// The same with a mean for every element.
+struct ShiftedNormalValues {
+  std::vector<float> means;
+  double deviation = 1;
 };
 
 // Evenly spaced f32 values.
@@ -33,7 +40,13 @@ struct CodedExpertValues {
   double gain = 1;
 };
 
-using Distribution = std::variant<NormalValues, GridValues, CodedExpertValues>;
+// Integers [R, K]: in every row K different ones of [0, range).
+struct PermutationValues {
+  uint32_t range = 1;
+};
+
+using Distribution = std::variant<NormalValues, ShiftedNormalValues, GridValues, CodedExpertValues,
+                                  PermutationValues>;
 
 struct ModelPlan {
   std::string config_json;
@@ -42,7 +55,7 @@ struct ModelPlan {
 
   void Add(std::string name, DType dtype, std::vector<uint32_t> dims, Distribution distribution) {
     tensors.push_back({std::move(name), dtype, std::move(dims)});
-    values.push_back(distribution);
+    values.push_back(std::move(distribution));
   }
 };
 
