@@ -30,6 +30,13 @@ class FanOut : public ForwardObserver {
                 std::span<const float> weights) override {
     if (auto* to = observers_[item]) to->OnRouter(0, position, layer, experts, weights);
   }
+  void OnCompressed(size_t item, size_t layer, size_t row, std::span<const float> values) override {
+    if (auto* to = observers_[item]) to->OnCompressed(0, layer, row, values);
+  }
+  void OnIndexer(size_t item, size_t position, size_t layer, std::span<const int32_t> rows,
+                 std::span<const float> scores) override {
+    if (auto* to = observers_[item]) to->OnIndexer(0, position, layer, rows, scores);
+  }
 
  private:
   std::span<ForwardObserver* const> observers_;

@@ -60,16 +60,11 @@ void Generate(uint64_t seed, const TensorSpec& spec, const Distribution& values,
               std::span<std::byte> out) {
   const std::span<float> floats(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float));
   if (const auto* normal = std::get_if<NormalValues>(&values)) {
-    // Where the live values begin and end, within this piece.
-    const auto within = [&](uint64_t element) {
-      return static_cast<size_t>(std::clamp(element, first, first + uint64_t{floats.size()}) -
-                                 first);
-    };
-    const size_t begin = within(normal->zero_until);
-    const size_t end = std::max(begin, within(normal->zero_from));
-    std::fill(floats.begin(), floats.end(), 0.0f);
-    FillNormal(HashStream(seed, spec.name), first + begin, static_cast<float>(normal->mean),
-               normal->deviation, floats.subspan(begin, end - begin));
+    const uint64_t zero_from = std::max(normal->zero_from, first) - first;
+    const size_t live = std::min<uint64_t>(floats.size(), zero_from);
+    FillNormal(HashStream(seed, spec.name), first, static_cast<float>(normal->mean),
+               normal->deviation, floats.first(live));
+    std::fill(floats.begin() + static_cast<ptrdiff_t>(live), floats.end(), 0.0f);
   } else if (const auto* shifted = std::get_if<ShiftedNormalValues>(&values)) {
     const HashStream stream(seed, spec.name);
     for (size_t i = 0; i < floats.size(); ++i) {

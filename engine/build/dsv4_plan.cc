@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/build/byte_vocab.h"
 #include "engine/build/dsv4_presets.h"
 #include "engine/build/tensor_list.h"
 #include "engine/format/config.h"
@@ -12,10 +13,6 @@ namespace mk {
 namespace {
 
 using nlohmann::ordered_json;
-
-// The byte tokenizer: beginning and end of text and padding, then 256 bytes.
-constexpr uint32_t kSpecials = 3;
-constexpr uint32_t kMinVocab = kSpecials + 256;
 
 class Planner {
  public:
@@ -35,7 +32,7 @@ class Planner {
     add_.Add("embed.weight", {c_.vocab, c_.hidden}, NormalValues{0, g_.embed});
     // Rows of special ids are zero, so that a random model does not stop early.
     NormalValues head{0, TensorList::PerColumn(g_.head, c_.hidden)};
-    head.zero_until = uint64_t{kSpecials} * c_.hidden;
+    head.zero_from = uint64_t{FirstSpecialRow(c_.vocab)} * c_.hidden;
     add_.Add("head.weight", {c_.vocab, c_.hidden}, head);
     Norm("norm.weight", c_.hidden);
     const uint32_t streams = ds_.hc_mult;
@@ -145,12 +142,7 @@ Result<MkimConfig> Check(const ordered_json& json) {
     return Fail(ErrorCode::kInvalidArgument, config.error().message,
                 "change the value given for it");
   }
-  if (config->vocab < kMinVocab) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "vocab is " + std::to_string(config->vocab) +
-                    ", the byte tokenizer needs 259: 3 special ids and 256 bytes",
-                "set vocab to 259 or more");
-  }
+  if (Status fits = CheckByteVocab(config->vocab); !fits) return Fail(fits.error());
   return config;
 }
 
@@ -164,13 +156,13 @@ Result<ModelPlan> PlanDsv4(const std::string& preset, uint64_t seed, const Overr
                        {"arch", "deepseek_v4"},
                        {"vocab", ds.at("vocab")},
                        {"n_layers", ds.at("n_layers")},
-                       {"specials", {{"bos", 0}, {"end_of_msg", 1}, {"eos", 1}, {"pad", 2}}},
                        {"tokenizer", "bytes"},
                        {"ds", ds}};
   const auto config = Check(json);
   if (!config) return Fail(config.error());
   Dsv4Gains gains = recipe->gains;
   if (gains.head == 0) gains.head = DefaultHeadGain(config->vocab);
+  json["specials"] = ByteVocabSpecials(config->vocab);
   json["synthetic"] = RecordOf(preset, seed, Dsv4GainKeys(), gains);
   ModelPlan plan;
   plan.config_json = json.dump();

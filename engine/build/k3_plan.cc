@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/build/byte_vocab.h"
 #include "engine/build/k3_presets.h"
 #include "engine/build/tensor_list.h"
 #include "engine/format/config.h"
@@ -11,23 +12,6 @@ namespace mk {
 namespace {
 
 using nlohmann::ordered_json;
-
-// From this many rows on a vocabulary is the full one of Kimi, with its special ids.
-constexpr uint32_t kFullVocab = 163840;
-constexpr uint32_t kFirstFullSpecial = 163584;
-// The byte tokenizer: 256 bytes and 8 special ids.
-constexpr uint32_t kMinVocab = 264;
-constexpr uint32_t kSpecials = 8;
-
-ordered_json SpecialsFor(uint32_t vocab) {
-  if (vocab >= kFullVocab) {
-    return {{"bos", 163584}, {"eos", 163585},        {"open", 163587}, {"close", 163588},
-            {"sep", 163589}, {"end_of_msg", 163586}, {"unk", 163838},  {"pad", 163839}};
-  }
-  const uint32_t first = vocab - kSpecials;
-  return {{"bos", first},     {"eos", first + 1},        {"open", first + 2}, {"close", first + 3},
-          {"sep", first + 4}, {"end_of_msg", first + 5}, {"unk", first + 6},  {"pad", first + 7}};
-}
 
 class Planner {
  public:
@@ -48,8 +32,7 @@ class Planner {
     add_.SetPrefix("");
     add_.Add("embed_tokens.weight", {c_.vocab, c_.hidden}, NormalValues{0, g_.embed});
     // Rows of special ids are zero, so that a random model does not stop early.
-    const uint64_t first_special =
-        c_.vocab >= kFullVocab ? kFirstFullSpecial : c_.vocab - kSpecials;
+    const uint64_t first_special = FirstSpecialRow(c_.vocab);
     add_.Add("lm_head.weight", {c_.vocab, c_.hidden},
              NormalValues{0, TensorList::PerColumn(g_.head, c_.hidden), first_special * c_.hidden});
     Norm("norm.weight", c_.hidden);
@@ -156,12 +139,7 @@ Result<MkimConfig> Check(const ordered_json& config) {
 }
 
 Status CheckForBuilding(const MkimConfig& config) {
-  if (config.vocab < kMinVocab) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "vocab is " + std::to_string(config.vocab) +
-                    ", the byte tokenizer needs 264: 256 bytes and 8 special ids",
-                "set vocab to 264 or more");
-  }
+  if (Status fits = CheckByteVocab(config.vocab); !fits) return fits;
   if (config.routed_hidden % 32 != 0 || config.moe_inter % 32 != 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 "routed_hidden " + std::to_string(config.routed_hidden) + " and moe_inter " +
@@ -199,7 +177,7 @@ Result<ModelPlan> PlanK3(const std::string& preset, uint64_t seed, const Overrid
   const Status fits = CheckForBuilding(*config);
   if (!fits) return Fail(fits.error());
   SpellOutLayers(*config, json);
-  json["specials"] = SpecialsFor(config->vocab);
+  json["specials"] = ByteVocabSpecials(config->vocab);
   K3Gains gains = recipe->gains;
   if (gains.head == 0) gains.head = DefaultHeadGain(config->vocab);
   json["synthetic"] = RecordOf(preset, seed, K3GainKeys(), gains);

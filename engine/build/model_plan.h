@@ -15,12 +15,11 @@
 
 namespace mk {
 
-// Near-Gaussian f32 values; elements before `zero_until` and from `zero_from` on are zero.
+// Near-Gaussian f32 values; elements from `zero_from` on are zero.
 struct NormalValues {
   double mean = 0;
   double deviation = 1;
   uint64_t zero_from = std::numeric_limits<uint64_t>::max();
-  uint64_t zero_until = 0;
 };
 
 // The same with a mean for every element.
