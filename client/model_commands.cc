@@ -87,7 +87,7 @@ struct BuildNumbers {
 
 void AddBuildOptions(CommandLine& line, protocol::BuildArgs& args, BuildNumbers& numbers) {
   CLI::App& app = line.app();
-  app.add_option("--arch", args.arch, "Architecture (default k3)");
+  app.add_option("--arch", args.arch, "Architecture: k3, dsv4 (default k3)");
   app.add_option("--preset", args.preset, "Size: tiny, nano, micro (default nano)");
   app.add_option("-o,--out", args.out, "File to make (default mk-ARCH-PRESET.bin here)")
       ->type_name("FILE");
