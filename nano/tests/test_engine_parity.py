@@ -21,14 +21,18 @@ import pytest
 import torch
 
 from nano.decode import Sampler
+from nano.dsv4.golden_check import Golden
 from nano.export import ExportOptions, export
-from nano.loading import load_model
+from nano.loading import load_model, tokenizer_beside
 from nano.model import K3Model, initialise
+from nano.models import Model
 from nano.tests.tiny import tiny_config
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ.get("MK_BIN", ROOT / "build" / "release" / "bin"))
 STORY = Path(os.environ.get("NANO_STORY", ROOT / "models" / "story-k3.bin"))
+STORY_DSV4 = Path(os.environ.get("NANO_STORY_DSV4", ROOT / "models" / "story-dsv4.bin"))
+CERTIFIED = ROOT / "tests" / "data" / "golden" / "dsv4" / "a"
 
 # Random weights amplify rounding: a relative change of every weight by at most 2^-24 alone moves a
 # row by 2.8e-6 (median) to 8e-5 (worst). Of 288 rows (12 prompts) the engine's median is 4.7e-6
@@ -77,7 +81,7 @@ def engine() -> Iterator[Engine]:
         one.mk("stop")
 
 
-def torch_logits(model: K3Model, ids: list[int]) -> np.ndarray:
+def torch_logits(model: Model, ids: list[int]) -> np.ndarray:
     with torch.no_grad():
         return model(torch.tensor([ids]))[0].numpy()
 
@@ -137,3 +141,20 @@ class TestBundledModel:
         sampler, ids = Sampler(0.7, 0.9, seed=5), reply["ids"]
         for i, token in enumerate(ids):
             assert sampler.pick(torch.from_numpy(logits[i].copy()), ids[:i]) == token
+
+
+def test_certified_dsv4_model(engine: Engine) -> None:
+    """Recorded logits after prefills of several lengths: window and groups full, open, wrapped."""
+    golden = Golden.load(CERTIFIED)
+    tokens, layers = golden.config["tokens"], golden.model.config.n_layers
+    for position in (0, 3, 64, 127, 128, 191, 255, 299):
+        _, logits = engine.run(CERTIFIED / "model.bin", tokens[: position + 1], 1)
+        expected = golden.states[position, layers, "logits"].numpy()
+        assert np.abs(logits[0] - expected).max() < golden.config["limit"], position
+
+
+@pytest.mark.skipif(not STORY_DSV4.is_file(), reason="the bundled model is not in this checkout")
+def test_bundled_dsv4_model(engine: Engine) -> None:
+    tokenizer = tokenizer_beside(STORY_DSV4, None)
+    prompt = [tokenizer.bos, *tokenizer.encode("Once upon a time, there was a")]
+    assert distances(engine, STORY_DSV4, prompt, 200).max() < TRAINED_WORST
