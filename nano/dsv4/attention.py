@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nano.dsv4.config import OVERLAPPED, Dsv4Config
 from nano.dsv4.groups import Groups, Layout, in_blocks, with_block_before
-from nano.dsv4.rotation import frequencies, rotate, turn_table
+from nano.dsv4.rotation import F32, frequencies, rotate, turn_table
 from nano.dsv4.rounding import fp4_straight_through, fp8_straight_through, hadamard_matrix
 from nano.model import Weight, rms, wide
 
@@ -111,9 +111,7 @@ class Indexer(nn.Module):
         self.weights_proj = Weight(heads, config.hidden)
         self.compressor = Compressor(config, OVERLAPPED, width)
 
-    def forward(
-        self, x: Tensor, latent: Tensor, groups: Groups, turn: Turner
-    ) -> Tensor:
+    def forward(self, x: Tensor, latent: Tensor, groups: Groups, turn: Turner) -> Tensor:
         """x [B, T, d], normed query latent [B, T, Q] -> scores [B, T, G] in f32 or f64."""
         c = self.config
         q = wide(F.linear(latent, self.wq_b.weight))
@@ -145,7 +143,7 @@ class Turner:
 
     cos: Tensor  # [B, T, R/2]
     sin: Tensor
-    f: object  # frequencies
+    f: F32  # frequencies [R/2]
     dtype: torch.dtype
 
     def tokens(self, x: Tensor, back: bool = False) -> Tensor:

@@ -22,6 +22,8 @@ from nano.dsv4.mixing import Mix, head_input, mixer, next_streams, sublayer_inpu
 from nano.dsv4.moe import Moe
 from nano.model import IGNORE, ForwardOptions, Weight, rms, wide
 
+# Of the indexers' divergence beside the nats of the text.  It reaches no other parameter, so it
+# only sets the indexers' share of the clipped gradient.
 INDEX_LOSS_WEIGHT = 0.1
 
 
