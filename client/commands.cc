@@ -34,6 +34,11 @@ constexpr std::array kCommands = {
             "  mk status\n"
             "  mk status --json | jq .memory",
             StatusCommand},
+    Command{"metrics", "What the daemon has counted and measured, as Prometheus text",
+            "  mk metrics\n"
+            "  mk metrics | grep first_token_seconds\n"
+            "  mk metrics --json | jq '.families[] | select(.name == \"requests\").samples'",
+            MetricsCommand},
     Command{"models", "The models that can be named",
             "  mk models\n  mk models --json\n  mk models --names", ModelsCommand},
     Command{"load", "Load a model and keep it warm",

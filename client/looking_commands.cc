@@ -1,4 +1,5 @@
-// `mk ping`, `mk status`, `mk models`, `mk version`: they look and never start a daemon.
+// `mk ping`, `mk status`, `mk metrics`, `mk models`, `mk version`: they look and never start a
+// daemon.
 
 #include <unistd.h>
 
@@ -133,19 +134,26 @@ std::string NamesText(const protocol::ModelsDone& done) {
   return text;
 }
 
-// Asks and prints; `render` makes the text, `add` adds options.
-template <typename Done, typename Args, typename Render>
-int Look(const Command& command, int argc, char** argv, Args args, const Render& render,
-         const AddOptions& add = {}) {
+// Asks and prints; `args` makes the question and `render` the text, `add` adds options.
+template <typename Done, typename MakeArgs, typename Render>
+int LookFor(const Command& command, int argc, char** argv, const MakeArgs& args,
+            const Render& render, const AddOptions& add = {}) {
   Looking looking;
   if (auto code = ParseLooking(command, argc, argv, looking, add)) return *code;
   auto session = OpenSession(looking.access);
   if (!session) return LookingError(session.error(), looking.json);
-  auto done = AskFor<Done>(*session, std::move(args));
+  auto done = AskFor<Done>(*session, args(looking));
   if (!done) return LookingError(done.error(), looking.json);
   Output output(STDOUT_FILENO);
   output.Write(looking.json ? JsonLine(ToJson(*done)) : render(*done));
   return FinishOutput(output, protocol::kExitDone);
+}
+
+template <typename Done, typename Args, typename Render>
+int Look(const Command& command, int argc, char** argv, const Args& args, const Render& render,
+         const AddOptions& add = {}) {
+  return LookFor<Done>(
+      command, argc, argv, [&args](const Looking&) { return args; }, render, add);
 }
 
 }  // namespace
@@ -160,6 +168,15 @@ int PingCommand(const Command& command, int argc, char** argv) {
 
 int StatusCommand(const Command& command, int argc, char** argv) {
   return Look<protocol::StatusDone>(command, argc, argv, protocol::StatusArgs{}, StatusText);
+}
+
+int MetricsCommand(const Command& command, int argc, char** argv) {
+  return LookFor<protocol::MetricsDone>(
+      command, argc, argv,
+      [](const Looking& looking) {
+        return protocol::MetricsArgs{looking.json ? "families" : "text"};
+      },
+      [](const protocol::MetricsDone& done) { return done.text; });
 }
 
 int ModelsCommand(const Command& command, int argc, char** argv) {

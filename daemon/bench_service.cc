@@ -136,7 +136,6 @@ std::optional<protocol::Error> BenchService::Refuse(const ClientRequest& request
     if (works && key != request.key) ++others;
   }
   if (others == 0) return std::nullopt;
-  core_.counters.Add(Counter::kRequestsBusy);
   return protocol::Error{protocol::ErrorCode::kBusy,
                          "a benchmark needs the machine for itself, and " + std::to_string(others) +
                              (others == 1 ? " other request is" : " other requests are") + " open",
@@ -147,7 +146,6 @@ std::optional<protocol::Error> BenchService::Refuse(const ClientRequest& request
 void BenchService::Handle(ClientRequest& request) {
   if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
   const auto& args = std::get<protocol::BenchArgs>(request.args);
-  core_.counters.Add(Counter::kRequestsAccepted);
   core_.clients.Send(request, protocol::Accepted{});
   request.precision = models_.PrecisionOf(args.precision);
   models_.Acquire(request, args.model);

@@ -90,6 +90,12 @@ void ClientTable::Reply(const std::string& peer, uint64_t id, protocol::Body bod
   }
 }
 
+void ClientTable::Answer(const std::string& peer, uint64_t id, protocol::Op op,
+                         protocol::Body body) {
+  metrics_.CountRequest(op, OutcomeOf(body));
+  Reply(peer, id, std::move(body));
+}
+
 void ClientTable::Send(ClientRequest& request, protocol::Body body, size_t cost) {
   if (request.lost || request.final) return;
   const uint64_t seq = request.outbox.next_seq();
@@ -98,6 +104,7 @@ void ClientTable::Send(ClientRequest& request, protocol::Body body, size_t cost)
 }
 
 void ClientTable::Finish(ClientRequest& request, protocol::Body body) {
+  if (!request.final) metrics_.CountRequest(request.op, OutcomeOf(body));
   Send(request, std::move(body));
   request.final = true;
   EraseIfDone(request.key);
@@ -168,7 +175,7 @@ void ClientTable::Lose(const std::string& peer) {
     request.lost = true;
     lost_.push_back(key);
   }
-  if (any_new) counters_.Add(Counter::kClientsLost);
+  if (any_new) metrics_.Add(Counter::kClientsLost);
   peers_.erase(it);
 }
 
@@ -206,7 +213,7 @@ void ClientTable::CheckSilence(Clock::time_point now) {
       lost_.push_back(key);
     }
     if (!reads) gone.push_back(peer);
-    if (any_new) counters_.Add(Counter::kClientsLost);
+    if (any_new) metrics_.Add(Counter::kClientsLost);
   }
   for (const auto& peer : gone) Lose(peer);
 }

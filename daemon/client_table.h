@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/counters.h"
+#include "daemon/metrics.h"
 #include "daemon/outbox.h"
 #include "daemon/step_task.h"
 #include "daemon/transport.h"
@@ -62,8 +62,7 @@ struct ClientRequest {
 
 class ClientTable {
  public:
-  ClientTable(Transport& transport, Counters& counters)
-      : transport_(transport), counters_(counters) {}
+  ClientTable(Transport& transport, Metrics& metrics) : transport_(transport), metrics_(metrics) {}
 
   // Notes a sign of life and returns the client's number. `connection`: see Incoming.
   uint64_t Touch(const std::string& peer, Clock::time_point now, int connection = -1);
@@ -81,8 +80,10 @@ class ClientTable {
   // Open requests of one client, by op.
   size_t CountOpen(uint64_t client, protocol::Op op) const;
 
-  // A single reply to something that is no open request.
+  // A single reply to something that is no request.
   void Reply(const std::string& peer, uint64_t id, protocol::Body body);
+  // The answer to a request that never was open: a control op, or one that cannot be opened.
+  void Answer(const std::string& peer, uint64_t id, protocol::Op op, protocol::Body body);
   // `cost`: see Outbox::Add.
   void Send(ClientRequest& request, protocol::Body body, size_t cost = 0);
   // Sends the last message. The request is gone once the message is.
@@ -121,7 +122,7 @@ class ClientTable {
   void EraseIfDone(uint64_t key);
 
   Transport& transport_;
-  Counters& counters_;
+  Metrics& metrics_;
   uint64_t next_key_ = 1;
   uint64_t next_number_ = 1;
   std::unordered_map<std::string, Peer> peers_;

@@ -7,9 +7,9 @@
 
 #include "daemon/client_table.h"
 #include "daemon/config.h"
-#include "daemon/counters.h"
 #include "daemon/io_event.h"
 #include "daemon/ledger.h"
+#include "daemon/metrics.h"
 #include "daemon/model_catalog.h"
 #include "daemon/model_registry.h"
 #include "daemon/scheduler.h"
@@ -24,7 +24,7 @@ struct Core {
   SchedulerLimits limits;
   bool stopping = false;
 
-  Counters& counters;
+  Metrics& metrics;
   Ledger& ledger;
   ClientTable& clients;
   ModelRegistry& registry;

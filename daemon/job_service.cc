@@ -128,7 +128,7 @@ void JobService::Post(ClientRequest& request, protocol::Progress progress, Work 
                                  "try again when some are done",
                                  {{"queue", static_cast<int64_t>(core_.jobs.waiting())}}});
   }
-  core_.counters.Add(Counter::kJobsStarted);
+  core_.metrics.Add(Counter::kJobsStarted);
 }
 
 }  // namespace mk::daemon

@@ -55,10 +55,10 @@ size_t ModelRegistry::Entry::waiting() const {
   return count;
 }
 
-ModelRegistry::ModelRegistry(Ledger& ledger, Counters& counters, LoadFunction load,
+ModelRegistry::ModelRegistry(Ledger& ledger, Metrics& metrics, LoadFunction load,
                              std::function<void(LoadEvent)> post)
     : ledger_(ledger),
-      counters_(counters),
+      metrics_(metrics),
       load_(std::move(load)),
       post_(std::move(post)),
       loader_("loader", kMaxLoads),
@@ -179,7 +179,10 @@ void ModelRegistry::StartTask(Entry& entry, Precision precision, Preparation& pr
       if (loaded) return PrepareAndBook(*loaded->model, ledger_, options);
       return LoadAndReserve(load_, ref, ledger_, options);
     };
-    post_(LoadFinished{id, precision, work()});
+    const auto begin = Clock::now();
+    auto result = work();
+    if (result) metrics_.Observe(Distribution::kLoadTime, Clock::now() - begin);
+    post_(LoadFinished{id, precision, std::move(result)});
   };
   // There is room for all that Acquire admits; a loader that was stopped needs no more tasks.
   if (loader_.Post(std::move(task))) ++tasks_;
@@ -241,13 +244,13 @@ void ModelRegistry::TakeGain(Entry& entry, Precision precision, LoadFinished::Ga
   entry.memory.push_back(std::move(gain.memory));
   entry.last_used = Clock::now();
   if (!gain.model) {
-    counters_.Add(Counter::kPrecisionsPrepared);
+    metrics_.Add(Counter::kPrecisionsPrepared);
     spdlog::info("prepared {} for {} ({} MiB more{})", entry.ref.path, name, mebibytes,
                  entry.loaded->model->spine_cached(precision) ? ", from the spine cache" : "");
     return;
   }
   entry.loaded = std::move(gain.model);
-  counters_.Add(Counter::kModelsLoaded);
+  metrics_.Add(Counter::kModelsLoaded);
   spdlog::info("loaded {} for {} ({} MiB resident{})", entry.ref.path, name, mebibytes,
                entry.loaded->model->spine_cached(precision) ? ", from the spine cache" : "");
   for (const auto& warning : entry.loaded->warnings) spdlog::warn("{}", warning);
@@ -266,6 +269,7 @@ ModelRegistry::Outcome ModelRegistry::OnFailed(Entry& entry, Precision precision
     return outcome;
   }
   outcome.error = error;
+  if (!cancelled) metrics_.Add(Counter::kLoadsFailed);
   outcome.requests.assign(ended.waiting.begin(), ended.waiting.end());
   if (!cancelled) {
     // The reason may lie in a vocabulary that was named for it; the error names the file.
@@ -333,7 +337,7 @@ std::optional<Clock::time_point> ModelRegistry::UnloadExpired(Clock::time_point 
 void ModelRegistry::Drop(uint64_t id) {
   const auto it = entries_.find(id);
   spdlog::info("unloading {}", it->second->ref.path);
-  counters_.Add(Counter::kModelsUnloaded);
+  metrics_.Add(Counter::kModelsUnloaded);
   auto loaded = std::move(it->second->loaded);
   entries_.erase(it);  // and with it the reservations
   // A full queue leaves the copy in `loaded`, and it is freed here.

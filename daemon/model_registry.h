@@ -26,8 +26,8 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/counters.h"
 #include "daemon/ledger.h"
+#include "daemon/metrics.h"
 #include "daemon/step_task.h"
 #include "daemon/task_thread.h"
 #include "engine/base/file.h"
@@ -101,7 +101,7 @@ class ModelRegistry {
   };
 
   // `post` hands events to the I/O thread, from the loader's thread.
-  ModelRegistry(Ledger& ledger, Counters& counters, LoadFunction load,
+  ModelRegistry(Ledger& ledger, Metrics& metrics, LoadFunction load,
                 std::function<void(LoadEvent)> post);
   ~ModelRegistry();
 
@@ -154,7 +154,7 @@ class ModelRegistry {
   void Drop(uint64_t id);
 
   Ledger& ledger_;
-  Counters& counters_;
+  Metrics& metrics_;
   const LoadFunction load_;
   const std::function<void(LoadEvent)> post_;
   std::chrono::milliseconds keep_alive_{std::chrono::minutes(10)};

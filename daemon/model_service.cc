@@ -155,7 +155,8 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
 void ModelService::HandleUnload(const std::string& peer, uint64_t id,
                                 const protocol::UnloadArgs& args) {
   if (args.model.empty()) {
-    return core_.clients.Reply(peer, id, protocol::UnloadDone{core_.registry.UnloadIdle()});
+    return core_.clients.Answer(peer, id, protocol::Op::kUnload,
+                                protocol::UnloadDone{core_.registry.UnloadIdle()});
   }
   auto path = ResolveModel(args.model, core_.config, core_.folders);
   // A file that was removed can still be unloaded by its path.
@@ -166,11 +167,11 @@ void ModelService::HandleUnload(const std::string& peer, uint64_t id,
       refs.push_back(entry->ref);
   }
   if (refs.empty()) {
-    return core_.clients.Reply(peer, id,
-                               protocol::Error{protocol::ErrorCode::kModelNotFound,
-                                               wanted + " is not loaded",
-                                               "mk status shows what is",
-                                               {}});
+    return core_.clients.Answer(peer, id, protocol::Op::kUnload,
+                                protocol::Error{protocol::ErrorCode::kModelNotFound,
+                                                wanted + " is not loaded",
+                                                "mk status shows what is",
+                                                {}});
   }
   uint64_t unloaded = 0;
   for (const ModelRef& ref : refs) {
@@ -178,11 +179,11 @@ void ModelService::HandleUnload(const std::string& peer, uint64_t id,
     if (!status) {
       protocol::Error error = ToModelError(status.error());
       error.code = protocol::ErrorCode::kBusy;
-      return core_.clients.Reply(peer, id, std::move(error));
+      return core_.clients.Answer(peer, id, protocol::Op::kUnload, std::move(error));
     }
     ++unloaded;
   }
-  core_.clients.Reply(peer, id, protocol::UnloadDone{unloaded});
+  core_.clients.Answer(peer, id, protocol::Op::kUnload, protocol::UnloadDone{unloaded});
 }
 
 Precision ModelService::PrecisionOf(const std::string& name) const {

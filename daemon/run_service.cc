@@ -27,6 +27,12 @@ int64_t Microseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
 }
 
+// From its arrival to its first step, without the time in which its model was loaded.
+double QueueMilliseconds(const ClientRequest& request) {
+  const int64_t started = request.control->started_us.load();
+  return std::max(0.0, Milliseconds(Microseconds(request.arrived), started) - request.load_ms);
+}
+
 }  // namespace
 
 std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) const {
@@ -41,7 +47,6 @@ std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) 
   // No client may fill more than half of the places, so that there is always room for another.
   const uint64_t own = core_.clients.CountOpen(request.client, protocol::Op::kRun) - 1;
   if (running + waiting < limit && own < std::max<uint64_t>(1, limit / 2)) return std::nullopt;
-  core_.counters.Add(Counter::kRequestsBusy);
   return protocol::Error{
       protocol::ErrorCode::kBusy,
       std::to_string(running) + " requests are running and " + std::to_string(waiting) +
@@ -66,7 +71,6 @@ void RunService::Handle(ClientRequest& request) {
   if (args.timeout_ms > 0) {
     request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
   }
-  core_.counters.Add(Counter::kRequestsAccepted);
   request.told_position = WaitingBefore(request);
   core_.clients.Send(request, protocol::Accepted{request.told_position});
   request.precision = models_.PrecisionOf(args.precision);
@@ -96,7 +100,6 @@ void RunService::OnPrepared(RunPrepared prepared) {
   if (request == nullptr || request->control->cancelled.load()) return;
   if (!prepared.run) {
     core_.registry.Release(request->key);
-    core_.counters.Add(Counter::kRequestsFailed);
     return core_.clients.Finish(*request, prepared.run.error());
   }
   request->phase = RequestPhase::kScheduled;
@@ -123,13 +126,27 @@ void RunService::OnSchedulerEvent(SchedulerEvent event) {
   if (request == nullptr) return;
   if (std::holds_alternative<RequestStarted>(event.what)) {
     request->started = true;
+    CountStart(*request);
     TellPositions();
   } else if (auto* message = std::get_if<protocol::Body>(&event.what)) {
+    const auto* token = std::get_if<protocol::TokenChunk>(message);
+    if (token != nullptr && token->index == 0) {
+      const int64_t first = request->control->first_token_us.load();
+      core_.metrics.Observe(Distribution::kFirstToken,
+                            std::chrono::microseconds(first - Microseconds(request->arrived)));
+    }
     const size_t cost = MessageCost(*message);
     core_.clients.Send(*request, std::move(*message), cost);
   } else {
     OnFinished(*request, std::move(std::get<RequestFinished>(event.what)));
   }
+}
+
+void RunService::CountStart(const ClientRequest& request) {
+  if (request.op != protocol::Op::kRun) return;
+  core_.metrics.Add(Counter::kPromptTokens, request.control->prompt_total.load());
+  core_.metrics.Observe(Distribution::kQueueWait,
+                        std::chrono::duration<double, std::milli>(QueueMilliseconds(request)));
 }
 
 // Those who wait learn how many are before them, when that changed.
@@ -153,7 +170,7 @@ void RunService::FillTiming(const ClientRequest& request, protocol::Timing& timi
   const int64_t first = control.first_token_us.load();
   const int64_t last = control.last_token_us.load();
   timing.load_ms = request.load_ms;
-  timing.queue_ms = std::max(0.0, Milliseconds(arrived, started) - request.load_ms);
+  timing.queue_ms = QueueMilliseconds(request);
   timing.prefill_ms = Milliseconds(started, first > 0 ? first : NowMicroseconds());
   timing.ttft_ms = Milliseconds(arrived, first);
   timing.decode_ms = Milliseconds(first, last);
@@ -167,10 +184,7 @@ void RunService::FillTiming(const ClientRequest& request, protocol::Timing& timi
 
 void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
   core_.registry.Release(request.key);
-  const bool stopped_short = request.control->cancelled.load() || finished.timed_out;
-  core_.counters.Add(stopped_short     ? Counter::kRequestsCancelled
-                     : finished.result ? Counter::kRequestsDone
-                                       : Counter::kRequestsFailed);
+  if (finished.timed_out) core_.metrics.Add(Counter::kStoppedDeadline);
   if (request.verdict && request.control->cancelled.load()) {
     return core_.clients.Finish(request, *request.verdict);
   }

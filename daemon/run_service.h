@@ -22,6 +22,7 @@ class RunService {
   // An error when the request cannot be taken on now.
   std::optional<protocol::Error> Refuse(const ClientRequest& request) const;
   uint64_t WaitingBefore(const ClientRequest& request) const;
+  void CountStart(const ClientRequest& request);
   void TellPositions();
   void OnFinished(ClientRequest& request, RequestFinished finished);
   void FillTiming(const ClientRequest& request, protocol::Timing& timing) const;

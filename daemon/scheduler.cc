@@ -64,13 +64,14 @@ void Scheduler::Batch::Clear() {
   items.clear();
   entries.clear();
   prefill_tokens = 0;
+  decoding = 0;
   observed = false;
 }
 
-Scheduler::Scheduler(Executor& executor, Counters& counters, Ledger& ledger, SchedulerSink sink,
+Scheduler::Scheduler(Executor& executor, Metrics& metrics, Ledger& ledger, SchedulerSink sink,
                      const SchedulerLimits& limits)
     : executor_(executor),
-      counters_(counters),
+      metrics_(metrics),
       ledger_(ledger),
       sink_(std::move(sink)),
       limits_(limits),
@@ -249,17 +250,38 @@ bool Scheduler::StepAll() {
     worked = true;
     const auto begin = Clock::now();
     RunBatch(*model);
-    const std::chrono::duration<double> took = Clock::now() - begin;
+    CountExperts();
+    const auto took = Clock::now() - begin;
     if (batch_.prefill_tokens > 0) {
       // Decoding rows in the batch make this an upper estimate: chunks get smaller, never larger.
-      const double now = took.count() / static_cast<double>(batch_.prefill_tokens);
+      const double now =
+          std::chrono::duration<double>(took).count() / static_cast<double>(batch_.prefill_tokens);
       seconds_per_prefill_token_ =
           seconds_per_prefill_token_ == 0 ? now : 0.7 * seconds_per_prefill_token_ + 0.3 * now;
     }
-    counters_.Add(Counter::kSteps);
-    counters_.Add(Counter::kStepMicroseconds, static_cast<uint64_t>(took.count() * 1e6));
+    CountStep(took);
   }
   return worked;
+}
+
+void Scheduler::CountExperts() {
+  const ExpertUse& use = executor_.expert_use();
+  const uint64_t reads = use.reads - counted_experts_.reads;
+  const uint64_t alone = use.reads_alone - counted_experts_.reads_alone;
+  metrics_.Add(Counter::kExpertPicks, use.picks - counted_experts_.picks);
+  metrics_.Add(Counter::kExpertReads, reads);
+  metrics_.Add(Counter::kExpertReadsSaved, alone > reads ? alone - reads : 0);
+  counted_experts_ = use;
+}
+
+void Scheduler::CountStep(Clock::duration took) {
+  Distribution kind = Distribution::kDecodeStep;
+  if (batch_.prefill_tokens > 0) {
+    kind = batch_.decoding > 0 ? Distribution::kMixedStep : Distribution::kPrefillStep;
+    metrics_.Observe(Distribution::kPrefillBatch, batch_.prefill_tokens);
+  }
+  if (batch_.decoding > 0) metrics_.Observe(Distribution::kDecodeBatch, batch_.decoding);
+  metrics_.Observe(kind, took);
 }
 
 void Scheduler::BuildBatch(const Model& model) {
@@ -273,7 +295,7 @@ void Scheduler::PickDecoding(const Model& model) {
   candidate_clients_.clear();
   for (auto& entry : entries_) {
     if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
-    if (entry->request.task->prefilling() || !WindowOpen(*entry)) continue;
+    if (entry->request.task->prefilling() || !MayRunAhead(*entry)) continue;
     candidates_.push_back(entry.get());
     candidate_clients_.push_back(entry->request.client);
   }
@@ -287,7 +309,7 @@ void Scheduler::PickPrefill(const Model& model) {
   candidate_clients_.clear();
   for (auto& entry : entries_) {
     if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
-    if (!entry->request.task->prefilling() || !WindowOpen(*entry)) continue;
+    if (!entry->request.task->prefilling() || !MayRunAhead(*entry)) continue;
     candidates_.push_back(entry.get());
     candidate_clients_.push_back(entry->request.client);
   }
@@ -314,7 +336,11 @@ void Scheduler::AddToBatch(Entry& entry, size_t max_tokens) {
   const bool prefilling = entry.request.task->prefilling();
   auto item = entry.request.task->NextItem(max_tokens);
   if (!item) return Finish(entry, Fail(item.error()));
-  if (prefilling) batch_.prefill_tokens += item->tokens.size();
+  if (prefilling) {
+    batch_.prefill_tokens += item->tokens.size();
+  } else {
+    ++batch_.decoding;
+  }
   if (entry.request.task->observer() != nullptr) batch_.observed = true;
   batch_.items.push_back(*item);
   batch_.entries.push_back(&entry);
@@ -345,7 +371,7 @@ void Scheduler::RunOneByOne(const Model& model) {
 
 Status Scheduler::Forward(const Model& model, std::span<ForwardItem> items,
                           std::span<Entry* const> entries) {
-  counters_.Add(Counter::kForwards);
+  metrics_.Add(Counter::kForwards);
   if (!batch_.observed) return model.Forward(executor_, items, nullptr);
   std::vector<ForwardObserver*> observers;
   observers.reserve(entries.size());
@@ -365,7 +391,7 @@ void Scheduler::AcceptOne(Entry& entry) {
   RequestControl& control = *entry.request.control;
   if (control.phase.load() == RequestControl::kPrefill) {
     control.prompt_done += tokens;
-    counters_.Add(Counter::kPromptTokens, tokens);
+    metrics_.Add(Counter::kPrefillTokens, tokens);
   }
   auto outcome = entry.request.task->Accept();
   if (!outcome) return Finish(entry, Fail(outcome.error()));
@@ -377,9 +403,14 @@ void Scheduler::AcceptOne(Entry& entry) {
 void Scheduler::Send(Entry& entry, protocol::Body message) {
   RequestControl& control = *entry.request.control;
   if (std::holds_alternative<protocol::TokenChunk>(message)) {
-    counters_.Add(Counter::kGeneratedTokens);
+    metrics_.Add(Counter::kGeneratedTokens);
     const int64_t now = NowMicroseconds();
-    if (control.generated.fetch_add(1) == 0) control.first_token_us.store(now);
+    if (control.generated.fetch_add(1) == 0) {
+      control.first_token_us.store(now);
+    } else {
+      metrics_.Observe(Distribution::kTokenTime,
+                       std::chrono::microseconds(now - control.last_token_us.load()));
+    }
     control.last_token_us.store(now);
   }
   ++entry.sent_messages;
@@ -408,6 +439,17 @@ bool Scheduler::WindowOpen(const Entry& entry) const {
   const RequestControl& control = *entry.request.control;
   return entry.sent_messages < control.acked_messages.load() + control.window.load() &&
          entry.sent_bytes < control.acked_bytes.load() + limits_.window_bytes;
+}
+
+// Whether the next step may have it; notes when its client has to catch up first.
+bool Scheduler::MayRunAhead(Entry& entry) {
+  const bool open = WindowOpen(entry);
+  std::atomic<bool>& paused = entry.request.control->paused;
+  if (open == paused.load()) {
+    paused.store(!open);
+    if (!open) metrics_.Add(Counter::kOutboxPauses);
+  }
+  return open;
 }
 
 // How long to sleep when nothing can run: until the next deadline.

@@ -22,10 +22,11 @@
 #include <vector>
 
 #include "daemon/bounded_queue.h"
-#include "daemon/counters.h"
 #include "daemon/fair_picker.h"
 #include "daemon/ledger.h"
+#include "daemon/metrics.h"
 #include "daemon/step_task.h"
+#include "engine/model/executor.h"
 
 namespace mk::daemon {
 
@@ -70,8 +71,8 @@ using SchedulerSink = std::function<void(SchedulerEvent)>;
 
 class Scheduler {
  public:
-  // The executor, counters and ledger outlive the scheduler.
-  Scheduler(Executor& executor, Counters& counters, Ledger& ledger, SchedulerSink sink,
+  // The executor, metrics and ledger outlive the scheduler.
+  Scheduler(Executor& executor, Metrics& metrics, Ledger& ledger, SchedulerSink sink,
             const SchedulerLimits& limits);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -107,6 +108,7 @@ class Scheduler {
     std::vector<ForwardItem> items;
     std::vector<Entry*> entries;
     size_t prefill_tokens = 0;
+    size_t decoding = 0;
     bool observed = false;
     void Clear();
   };
@@ -133,11 +135,14 @@ class Scheduler {
   void Finish(Entry& entry, Result<protocol::Body> result, bool timed_out = false);
   void RemoveEnded();
   bool WindowOpen(const Entry& entry) const;
+  bool MayRunAhead(Entry& entry);
+  void CountStep(Clock::duration took);
+  void CountExperts();
   size_t PrefillBudget() const;
   int WaitMilliseconds() const;
 
   Executor& executor_;
-  Counters& counters_;
+  Metrics& metrics_;
   Ledger& ledger_;
   const SchedulerSink sink_;
   const SchedulerLimits limits_;
@@ -158,6 +163,7 @@ class Scheduler {
   std::vector<Entry*> candidates_;
   std::vector<uint64_t> candidate_clients_;
   double seconds_per_prefill_token_ = 0;
+  ExpertUse counted_experts_;  // what of the executor's count is in the metrics
   std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/metrics_report.h"
 #include "daemon/server_parts.h"
 
 namespace mk::daemon {
@@ -37,7 +38,7 @@ Server::Server(std::unique_ptr<Parts> parts)
             parts_->threads,
             parts_->limits,
             false,
-            parts_->counters,
+            parts_->metrics,
             parts_->ledger,
             *parts_->clients,
             *parts_->registry,
@@ -47,7 +48,7 @@ Server::Server(std::unique_ptr<Parts> parts)
             parts_->jobs,
             parts_->events},
       identity_{parts_->setup.booted.paths.socket, parts_->setup.log_file,
-                parts_->setup.state_directory, Clock::now()},
+                parts_->setup.state_directory, Clock::now(), std::chrono::system_clock::now()},
       models_(core_),
       runs_(core_, models_),
       texts_(core_),
@@ -111,7 +112,8 @@ void Server::ReceiveSome() {
   const auto end = Clock::now() + kReceivingPerRound;
   Incoming incoming;
   while (parts_->transport->Receive(incoming)) {
-    parts_->counters.Add(Counter::kMessagesReceived);
+    parts_->metrics.Add(Counter::kMessagesReceived);
+    parts_->metrics.Add(Counter::kReceivedBytes, incoming.payload.size());
     Dispatch(incoming);
     if (Clock::now() >= end) return;
   }
@@ -122,7 +124,7 @@ void Server::Dispatch(Incoming& incoming) {
   const std::string_view bytes(static_cast<const char*>(incoming.payload.data()),
                                incoming.payload.size());
   if (!incoming.single_frame) {
-    parts_->counters.Add(Counter::kMessagesRejected);
+    parts_->metrics.Add(Counter::kMessagesRejected);
     return parts_->clients->Reply(
         incoming.peer, 0,
         protocol::Error{protocol::ErrorCode::kBadRequest,
@@ -132,7 +134,7 @@ void Server::Dispatch(Incoming& incoming) {
   }
   auto request = protocol::DecodeRequest(bytes);
   if (!request) {
-    parts_->counters.Add(Counter::kMessagesRejected);
+    parts_->metrics.Add(Counter::kMessagesRejected);
     return parts_->clients->Reply(incoming.peer, request.error().id, request.error().error);
   }
   if (protocol::InfoOf(protocol::OpOf(*request)).control) {
@@ -151,14 +153,16 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kPing: {
       const auto up = Clock::now() - identity_.started;
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(up).count();
-      return clients.Reply(
-          peer, request.id,
+      return clients.Answer(
+          peer, request.id, protocol::Op::kPing,
           protocol::PingDone{static_cast<uint64_t>(getpid()), static_cast<uint64_t>(ms)});
     }
     case protocol::Op::kStatus:
-      return clients.Reply(
-          peer, request.id,
+      return clients.Answer(
+          peer, request.id, protocol::Op::kStatus,
           BuildStatus(core_, identity_, parts_->transport->connections(), Clock::now()));
+    case protocol::Op::kMetrics:
+      return MetricsOp(peer, request.id, std::get<protocol::MetricsArgs>(request.args));
     case protocol::Op::kUnload:
       return models_.HandleUnload(peer, request.id, std::get<protocol::UnloadArgs>(request.args));
     case protocol::Op::kCancel:
@@ -182,10 +186,11 @@ void Server::Control(const std::string& peer, protocol::Request request) {
 // Ops that take their time: they become an open request.
 void Server::Start(const std::string& peer, protocol::Request request) {
   const uint64_t id = request.id;
+  const protocol::Op op = protocol::OpOf(request);
   ClientRequest* opened = parts_->clients->Open(peer, std::move(request), Clock::now());
   if (opened == nullptr) {
-    return parts_->clients->Reply(
-        peer, id,
+    return parts_->clients->Answer(
+        peer, id, op,
         protocol::Error{protocol::ErrorCode::kBadRequest,
                         "request id " + std::to_string(id) + " is in use on this connection",
                         "number requests upwards",
@@ -212,6 +217,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kHello:
     case protocol::Op::kPing:
     case protocol::Op::kStatus:
+    case protocol::Op::kMetrics:
     case protocol::Op::kUnload:
     case protocol::Op::kCancel:
     case protocol::Op::kAck:
@@ -225,7 +231,9 @@ void Server::Start(const std::string& peer, protocol::Request request) {
 void Server::Hello(const std::string& peer, uint64_t id, const protocol::HelloArgs& args) {
   auto version = protocol::Negotiate(protocol::Side::kClient, args.protocol_min, args.protocol_max,
                                      args.build_id);
-  if (!version) return parts_->clients->Reply(peer, id, version.error());
+  if (!version) {
+    return parts_->clients->Answer(peer, id, protocol::Op::kHello, version.error());
+  }
   if (!args.client.empty()) {
     parts_->clients->SetName(
         peer, args.pid > 0 ? args.client + " " + std::to_string(args.pid) : args.client);
@@ -235,12 +243,23 @@ void Server::Hello(const std::string& peer, uint64_t id, const protocol::HelloAr
   done.version = protocol::Version();
   done.build_id = protocol::BuildId();
   done.pid = static_cast<uint64_t>(getpid());
-  parts_->clients->Reply(peer, id, std::move(done));
+  parts_->clients->Answer(peer, id, protocol::Op::kHello, std::move(done));
+}
+
+void Server::MetricsOp(const std::string& peer, uint64_t id, const protocol::MetricsArgs& args) {
+  const MetricSheet sheet = CollectMetrics(core_, identity_, parts_->transport->connections());
+  protocol::MetricsDone done;
+  if (args.form == "families") {
+    done.families = sheet.ToWire();
+  } else {
+    done.text = sheet.ToText();
+  }
+  parts_->clients->Answer(peer, id, protocol::Op::kMetrics, std::move(done));
 }
 
 void Server::StopOp(const std::string& peer, uint64_t id, const protocol::StopArgs& args) {
-  parts_->clients->Reply(peer, id,
-                         protocol::StopDone{static_cast<uint64_t>(getpid()), !parts_->owns_socket});
+  parts_->clients->Answer(peer, id, protocol::Op::kStop,
+                          protocol::StopDone{static_cast<uint64_t>(getpid()), !parts_->owns_socket});
   BeginStop(args.grace_ms ? std::chrono::milliseconds(*args.grace_ms) : kDefaultGrace,
             "a client asked for it");
 }
@@ -248,8 +267,9 @@ void Server::StopOp(const std::string& peer, uint64_t id, const protocol::StopAr
 void Server::CancelOp(const std::string& peer, uint64_t id, const protocol::CancelArgs& args) {
   ClientRequest* request = parts_->clients->Find(peer, args.request);
   const bool found = request != nullptr && !request->final;
-  parts_->clients->Reply(peer, id, protocol::CancelDone{found});
+  parts_->clients->Answer(peer, id, protocol::Op::kCancel, protocol::CancelDone{found});
   if (!found) return;
+  if (!request->control->cancelled.load()) parts_->metrics.Add(Counter::kStoppedByClient);
   if (request->phase == RequestPhase::kScheduled) {
     // The task itself says how far it came.
     request->control->cancelled.store(true);
@@ -304,7 +324,7 @@ void Server::Take(IoEvent event) {
   } else if (auto* done = std::get_if<WorkDone>(&event)) {
     ClientRequest* request = parts_->clients->Find(done->key);
     if (request == nullptr) return;
-    if (protocol::InfoOf(request->op).streams) parts_->counters.Add(Counter::kJobsDone);
+    if (protocol::InfoOf(request->op).streams) parts_->metrics.Add(Counter::kJobsDone);
     parts_->clients->Finish(*request, done->result
                                           ? std::move(*done->result)
                                           : protocol::Body(std::move(done->result.error())));
@@ -321,8 +341,6 @@ void Server::EndRequest(ClientRequest& request, protocol::Error reason) {
   }
   // Whatever still works on it sees the flag; its answer finds no request.
   parts_->registry->Release(request.key);
-  const bool counted = request.op == protocol::Op::kRun || request.op == protocol::Op::kBench;
-  if (counted) parts_->counters.Add(Counter::kRequestsCancelled);
   parts_->clients->Finish(request, std::move(reason));
 }
 
@@ -331,6 +349,8 @@ void Server::CancelLost() {
     if (ClientRequest* request = parts_->clients->Find(key)) {
       const char* why = request->lost ? "the client left" : "the client was silent for too long";
       spdlog::info("{}; its {} is cancelled", why, protocol::InfoOf(request->op).name);
+      parts_->metrics.Add(request->lost ? Counter::kStoppedClientLeft
+                                        : Counter::kStoppedClientSilent);
       EndRequest(*request, {protocol::ErrorCode::kCancelled, why, {}, {}});
     }
   }
@@ -344,6 +364,7 @@ void Server::CancelLate(Clock::time_point now) {
     if (request->deadline && *request->deadline <= now) late.push_back(key);
   }
   for (const uint64_t key : late) {
+    parts_->metrics.Add(Counter::kStoppedDeadline);
     EndRequest(*parts_->clients->Find(key),
                {protocol::ErrorCode::kTimeout, "the request's time is up", "raise --timeout", {}});
   }

@@ -54,6 +54,7 @@ class Server {
   void Control(const std::string& peer, protocol::Request request);
   void Start(const std::string& peer, protocol::Request request);
   void Hello(const std::string& peer, uint64_t id, const protocol::HelloArgs& args);
+  void MetricsOp(const std::string& peer, uint64_t id, const protocol::MetricsArgs& args);
   void StopOp(const std::string& peer, uint64_t id, const protocol::StopArgs& args);
   void CancelOp(const std::string& peer, uint64_t id, const protocol::CancelArgs& args);
   void AckOp(const std::string& peer, const protocol::AckArgs& args);
@@ -75,6 +76,7 @@ class Server {
   int PollMilliseconds(Clock::time_point now) const;
 
   void BeginStop(std::chrono::milliseconds grace, const std::string& why);
+  void EndForShutdown(ClientRequest& request);
   void HurryStop(Clock::time_point now);
   bool MayLeave() const;
   void Leave();

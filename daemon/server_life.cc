@@ -65,10 +65,10 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   parts->socket_inode = PathInode(path);
   parts->owns_socket = !booted.activated;
   auto transport = Transport::Create(std::move(booted.listening), path,
-                                     protocol::kLimits.message_bytes, parts->counters);
+                                     protocol::kLimits.message_bytes, parts->metrics);
   if (!transport) return Fail(transport.error());
   parts->transport = std::move(*transport);
-  parts->clients = std::make_unique<ClientTable>(*parts->transport, parts->counters);
+  parts->clients = std::make_unique<ClientTable>(*parts->transport, parts->metrics);
   // The pid file is for people; that it cannot be written is no reason not to serve.
   if (auto status = WriteFileAtomically(booted.paths.pid, std::to_string(getpid()) + "\n", 0600);
       !status) {
@@ -77,14 +77,14 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
 
   IoQueue& events = parts->events;
   parts->registry = std::make_unique<ModelRegistry>(
-      parts->ledger, parts->counters, LoadWithEngine, [&events](LoadEvent event) {
+      parts->ledger, parts->metrics, LoadWithEngine, [&events](LoadEvent event) {
         std::visit([&events](auto& one) { events.Push(std::move(one)); }, event);
       });
   parts->registry->SetKeepAlive(config.keep_alive);
   parts->registry->SetThreads(parts->threads);
   parts->registry->SetSpineCache(SpineCacheOf(config));
   parts->scheduler = std::make_unique<Scheduler>(
-      *parts->executor, parts->counters, parts->ledger,
+      *parts->executor, parts->metrics, parts->ledger,
       [&events](SchedulerEvent event) { events.Push(std::move(event)); }, parts->limits);
   Scheduler& scheduler = *parts->scheduler;
   parts->watchdog = std::make_unique<Watchdog>(
@@ -217,7 +217,7 @@ void Server::GuardSocketPath() {
     return;
   }
   parts_->socket_inode = PathInode(path);
-  parts_->counters.Add(Counter::kSocketRecreated);
+  parts_->metrics.Add(Counter::kSocketRecreated);
   spdlog::warn("{} had vanished and was made anew{}", path,
                parts_->owns_socket ? ""
                                    : "; systemd's own one is out of reach until"
@@ -273,8 +273,13 @@ void Server::BeginStop(std::chrono::milliseconds grace, const std::string& why) 
     }
   }
   for (const uint64_t key : not_begun) {
-    if (ClientRequest* request = parts_->clients->Find(key)) EndRequest(*request, ShuttingDown());
+    if (ClientRequest* request = parts_->clients->Find(key)) EndForShutdown(*request);
   }
+}
+
+void Server::EndForShutdown(ClientRequest& request) {
+  parts_->metrics.Add(Counter::kStoppedShutdown);
+  EndRequest(request, ShuttingDown());
 }
 
 // The grace time is over: what still runs ends with an error.
@@ -286,7 +291,7 @@ void Server::HurryStop(Clock::time_point now) {
     if (!request->final) running.push_back(key);
   }
   for (const uint64_t key : running) {
-    if (ClientRequest* request = parts_->clients->Find(key)) EndRequest(*request, ShuttingDown());
+    if (ClientRequest* request = parts_->clients->Find(key)) EndForShutdown(*request);
   }
   stop_deadline_ = now + kLastWords;
 }

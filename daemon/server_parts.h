@@ -27,7 +27,7 @@ struct Server::Parts {
   ServerSetup setup;
   int threads = 1;
   SchedulerLimits limits;
-  Counters counters;
+  Metrics metrics;
   Ledger ledger;
   IoQueue events{kIoQueueCapacity};
   std::unique_ptr<Executor> executor;

@@ -9,6 +9,7 @@
 
 #include "daemon/fd_limit.h"
 #include "daemon/model_service.h"
+#include "daemon/process_usage.h"
 
 namespace mk::daemon {
 namespace {
@@ -16,30 +17,6 @@ namespace {
 uint64_t MillisecondsBetween(Clock::time_point from, Clock::time_point to) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count());
-}
-
-std::string PhaseOf(const ClientRequest& request) {
-  switch (request.phase) {
-    case RequestPhase::kLoading:
-      return "loading";
-    case RequestPhase::kPreparing:
-      return "queued";
-    case RequestPhase::kWorking:
-      return "working";
-    case RequestPhase::kScheduled:
-      break;
-  }
-  switch (request.control->phase.load()) {
-    case RequestControl::kPrefill:
-      return "prefill";
-    case RequestControl::kAlone:
-      return "working";
-    case RequestControl::kDecode:
-    case RequestControl::kEnded:
-      return "decode";
-    default:
-      return "queued";
-  }
 }
 
 protocol::RequestStatus StatusOf(const Core& core, const ClientRequest& request,
@@ -78,16 +55,56 @@ std::string BytesText(uint64_t bytes) {
   return text;
 }
 
-// Resident set of the process in bytes; 0 when /proc does not tell.
-uint64_t ResidentBytes() {
-  uint64_t pages = 0;
-  if (FILE* file = std::fopen("/proc/self/statm", "re")) {
-    unsigned long total = 0;
-    unsigned long resident = 0;
-    if (std::fscanf(file, "%lu %lu", &total, &resident) == 2) pages = resident;
-    std::fclose(file);
+// The counters by their names; those that differ in a label have its value behind it.
+void AddCounters(const Metrics& metrics, std::map<std::string, uint64_t>& counters) {
+  for (size_t i = 0; i < static_cast<size_t>(Counter::kCount); ++i) {
+    const auto counter = static_cast<Counter>(i);
+    const MetricInfo& info = Describe(counter);
+    std::string name(info.name);
+    if (!info.value.empty()) name.append("_").append(info.value);
+    counters[name] = metrics.Get(counter);
   }
-  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (size_t i = 0; i < std::variant_size_v<protocol::Args>; ++i) {
+    const protocol::OpInfo& op = protocol::InfoOf(static_cast<protocol::Op>(i));
+    for (Outcome outcome = 0; outcome < kOutcomes; ++outcome) {
+      const uint64_t count = metrics.Requests(op.op, outcome);
+      if (count == 0) continue;
+      std::string name = "requests_";
+      name.append(op.name).append("_").append(OutcomeName(outcome));
+      counters[name] = count;
+    }
+  }
+  counters["connections_refused"] = RefusedConnections();
+}
+
+// Of the distributions of times; those that differ in a label are one here.
+std::vector<protocol::LatencyStatus> Latencies(const Metrics& metrics) {
+  constexpr std::string_view kSeconds = "_seconds";
+  std::vector<protocol::LatencyStatus> latencies;
+  std::optional<HistogramSnapshot> sum;
+  for (size_t i = 0; i < static_cast<size_t>(Distribution::kCount); ++i) {
+    const auto distribution = static_cast<Distribution>(i);
+    const DistributionInfo& info = Describe(distribution);
+    if (info.unit != "seconds") continue;
+    const std::string name(info.name.substr(0, info.name.size() - kSeconds.size()));
+    HistogramSnapshot here = metrics.Get(distribution);
+    if (!latencies.empty() && latencies.back().name == name) {
+      here.Add(*sum);
+    } else {
+      latencies.emplace_back();
+    }
+    const uint64_t count = here.count();
+    const double ms = 1e3 / info.ticks_per_unit;
+    const double total = static_cast<double>(here.sum()) * ms;
+    latencies.back() = {name,
+                        count,
+                        count > 0 ? total / static_cast<double>(count) : 0,
+                        here.Quantile(0.5) * ms,
+                        here.Quantile(0.9) * ms,
+                        here.Quantile(0.99) * ms};
+    sum = std::move(here);
+  }
+  return latencies;
 }
 
 }  // namespace
@@ -98,7 +115,7 @@ std::string StatusLine(const Core& core) {
   for (const auto& [key, request] : core.clients.requests()) {
     if (request->final) continue;
     ++requests;
-    ++phases[PhaseOf(*request)];
+    ++phases[std::string(PhaseOf(*request))];
   }
   std::string text = requests == 0 ? "idle" : Count(requests, "request") + ":";
   const char* before = " ";
@@ -110,6 +127,31 @@ std::string StatusLine(const Core& core) {
   if (models == 0) return text + "; no model loaded";
   return text + "; " + Count(models, "model") + ", " + BytesText(core.ledger.used()) + " of " +
          BytesText(core.ledger.budget());
+}
+
+std::string_view PhaseOf(const ClientRequest& request) {
+  switch (request.phase) {
+    case RequestPhase::kLoading:
+      return "loading";
+    case RequestPhase::kPreparing:
+      return "queued";
+    case RequestPhase::kWorking:
+      return "working";
+    case RequestPhase::kScheduled:
+      break;
+  }
+  const RequestControl& control = *request.control;
+  switch (control.phase.load()) {
+    case RequestControl::kPrefill:
+      return control.paused.load() ? "paused" : "prefill";
+    case RequestControl::kAlone:
+      return "working";
+    case RequestControl::kDecode:
+    case RequestControl::kEnded:
+      return control.paused.load() ? "paused" : "decode";
+    default:
+      return "queued";
+  }
 }
 
 protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
@@ -134,11 +176,8 @@ protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, siz
     const auto which = static_cast<MemoryUse>(use);
     status.memory[std::string(MemoryUseName(which))] = core.ledger.used(which);
   }
-  for (size_t i = 0; i < static_cast<size_t>(Counter::kCount); ++i) {
-    const auto counter = static_cast<Counter>(i);
-    status.counters[std::string(Describe(counter).name)] = core.counters.Get(counter);
-  }
-  status.counters["connections_refused"] = RefusedConnections();
+  AddCounters(core.metrics, status.counters);
+  status.latency = Latencies(core.metrics);
   for (const auto& [id, entry] : core.registry.entries()) {
     status.models.push_back(StatusOf(*entry, now));
   }

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "daemon/core.h"
 #include "protocol/messages.h"
@@ -15,10 +17,16 @@ struct Identity {
   std::string log;
   std::string state_directory;
   Clock::time_point started;
+  std::chrono::system_clock::time_point started_at;
 };
 
 // One line for `systemctl status`: "2 requests: 1 prefill, 1 decode; 1 model, 480 MiB of 12.0 GiB".
 std::string StatusLine(const Core& core);
+
+// Every phase that a request can be in, as status tells it.
+inline constexpr std::array<std::string_view, 6> kPhases = {"queued", "loading", "prefill",
+                                                            "decode", "paused",  "working"};
+std::string_view PhaseOf(const ClientRequest& request);
 
 protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
                                  Clock::time_point now);

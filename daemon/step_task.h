@@ -60,6 +60,7 @@ struct RequestControl {
   // For status.
   enum Phase : int { kWaiting, kPrefill, kDecode, kAlone, kEnded };
   std::atomic<int> phase{kWaiting};
+  std::atomic<bool> paused{false};  // left out of the steps until its client acknowledges
   std::atomic<uint64_t> prompt_total{0};
   std::atomic<uint64_t> prompt_done{0};
   std::atomic<uint64_t> generated{0};

@@ -21,8 +21,8 @@ constexpr int kLastLingerMilliseconds = 2000;
 
 }  // namespace
 
-Transport::Transport(Counters& counters)
-    : counters_(counters),
+Transport::Transport(Metrics& metrics)
+    : metrics_(metrics),
       context_(1),
       router_(context_, zmq::socket_type::router),
       monitor_(context_, zmq::socket_type::pair) {}
@@ -34,9 +34,9 @@ Transport::~Transport() {
 }
 
 Result<std::unique_ptr<Transport>> Transport::Create(UniqueFd listening, const std::string& path,
-                                                     size_t max_message, Counters& counters) {
+                                                     size_t max_message, Metrics& metrics) {
   try {
-    std::unique_ptr<Transport> transport(new Transport(counters));
+    std::unique_ptr<Transport> transport(new Transport(metrics));
     zmq::socket_t& router = transport->router_;
     router.set(zmq::sockopt::linger, 0);
     router.set(zmq::sockopt::router_mandatory, true);
@@ -122,7 +122,7 @@ SendResult Transport::Send(const std::string& peer, std::string_view payload) {
   } while (rc < 0 && zmq_errno() == EINTR);
   if (rc < 0) {
     if (zmq_errno() == EAGAIN) {
-      counters_.Add(Counter::kSendsDeferred);
+      metrics_.Add(Counter::kSendsDeferred);
       return SendResult::kFull;
     }
     return SendResult::kGone;
@@ -131,7 +131,8 @@ SendResult Transport::Send(const std::string& peer, std::string_view payload) {
     rc = zmq_send(router_.handle(), payload.data(), payload.size(), ZMQ_DONTWAIT);
   } while (rc < 0 && zmq_errno() == EINTR);
   if (rc < 0) return SendResult::kGone;
-  counters_.Add(Counter::kMessagesSent);
+  metrics_.Add(Counter::kMessagesSent);
+  metrics_.Add(Counter::kSentBytes, payload.size());
   return SendResult::kSent;
 }
 
@@ -154,10 +155,10 @@ void Transport::DrainMonitor() {
       std::memcpy(&descriptor, event.data<char>() + sizeof what, sizeof descriptor);
       if (what == ZMQ_EVENT_ACCEPTED) {
         ++connections_;
-        counters_.Add(Counter::kConnectionsAccepted);
+        metrics_.Add(Counter::kConnectionsAccepted);
       } else if (what == ZMQ_EVENT_DISCONNECTED && connections_ > 0) {
         --connections_;
-        counters_.Add(Counter::kConnectionsClosed);
+        metrics_.Add(Counter::kConnectionsClosed);
         closed_.push_back(descriptor);
       }
     }

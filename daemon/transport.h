@@ -13,7 +13,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "daemon/counters.h"
+#include "daemon/metrics.h"
 #include "engine/base/result.h"
 #include "engine/base/unique_fd.h"
 
@@ -33,7 +33,7 @@ class Transport {
   // Takes over a listening AF_UNIX socket bound to `path`. `max_message` in bytes: a peer that
   // sends more is cut off. Errors: kIo.
   static Result<std::unique_ptr<Transport>> Create(UniqueFd listening, const std::string& path,
-                                                   size_t max_message, Counters& counters);
+                                                   size_t max_message, Metrics& metrics);
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -58,9 +58,9 @@ class Transport {
   void* monitor() { return monitor_.handle(); }
 
  private:
-  explicit Transport(Counters& counters);
+  explicit Transport(Metrics& metrics);
 
-  Counters& counters_;
+  Metrics& metrics_;
   zmq::context_t context_;
   zmq::socket_t router_;
   zmq::socket_t monitor_;

@@ -34,6 +34,7 @@
 #include "protocol/bench_messages.h"
 #include "protocol/error.h"
 #include "protocol/limits.h"
+#include "protocol/metrics_messages.h"
 #include "protocol/version.h"
 
 namespace mk::protocol {
@@ -184,10 +185,15 @@ struct BenchArgs {
   bool operator==(const BenchArgs&) const = default;
 };
 
+struct MetricsArgs {
+  std::string form = "text";  // "text", "families"
+  bool operator==(const MetricsArgs&) const = default;
+};
+
 // In the order of Op.
 using Args = std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs,
                           RunArgs, CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs,
-                          VerifyArgs, BuildArgs, BenchArgs>;
+                          VerifyArgs, BuildArgs, BenchArgs, MetricsArgs>;
 
 enum class Op {
   kHello,
@@ -205,6 +211,7 @@ enum class Op {
   kVerify,
   kBuild,
   kBench,
+  kMetrics,
 };
 
 struct Request {
@@ -312,7 +319,8 @@ struct RequestStatus {
   uint64_t id = 0;
   std::string op;
   std::string model;
-  std::string phase;  // "queued", "loading", "prefill", "decode", "working"
+  std::string phase;  // "queued", "loading", "prefill", "decode", "paused" (its client does not
+                      // keep up), "working"
   uint64_t prompt_done = 0;
   uint64_t prompt_total = 0;
   uint64_t generated = 0;
@@ -320,6 +328,17 @@ struct RequestStatus {
   uint64_t age_ms = 0;
   uint64_t state_bytes = 0;
   bool operator==(const RequestStatus&) const = default;
+};
+
+// How long something took, over the daemon's life.
+struct LatencyStatus {
+  std::string name;  // "queue_wait", "first_token", "token", "step", "load"
+  uint64_t count = 0;
+  double mean_ms = 0;
+  double p50_ms = 0;  // percentiles, to an eighth of their value
+  double p90_ms = 0;
+  double p99_ms = 0;
+  bool operator==(const LatencyStatus&) const = default;
 };
 
 struct StatusDone {
@@ -336,9 +355,10 @@ struct StatusDone {
   uint64_t connections = 0;
   std::string precision;                     // of requests that ask for "auto"
   std::map<std::string, uint64_t> memory;    // bytes: "budget", "used", "models", "sequences", ...
-  std::map<std::string, uint64_t> counters;  // named in the daemon's documentation
+  std::map<std::string, uint64_t> counters;  // `mk metrics` tells what they count
   std::vector<ModelStatus> models;
   std::vector<RequestStatus> requests;
+  std::vector<LatencyStatus> latency;
   bool operator==(const StatusDone&) const = default;
 };
 
@@ -504,10 +524,10 @@ struct BuildDone {
 
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
-using Body =
-    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error, HelloDone,
-                 PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone, CancelDone,
-                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone, BenchDone>;
+using Body = std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error,
+                          HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone,
+                          RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone,
+                          VerifyDone, BuildDone, BenchDone, MetricsDone>;
 
 struct Reply {
   uint64_t id = 0;
@@ -555,7 +575,8 @@ struct FieldInfo {
 struct OpInfo {
   Op op;
   std::string_view name;  // on the wire
-  // Never waits behind work, in daemon or client: hello, ping, status, cancel, ack, stop, unload.
+  // Never waits behind work, in daemon or client: hello, ping, status, metrics, cancel, ack, stop,
+  // unload.
   bool control = false;
   // Answered by `accepted` and kept alive by acks.
   bool streams = false;

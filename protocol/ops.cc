@@ -24,6 +24,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kVerify, "verify", false, true, "read every byte of a model file and check it"},
     OpInfo{Op::kBuild, "build", false, true, "make a model file of random weights"},
     OpInfo{Op::kBench, "bench", false, true, "measure the speed of a model"},
+    OpInfo{Op::kMetrics, "metrics", true, false, "what the daemon has counted and measured"},
 };
 
 constexpr bool InOrder() {

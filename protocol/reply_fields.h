@@ -8,6 +8,7 @@
 #include "protocol/bench_fields.h"
 #include "protocol/field.h"
 #include "protocol/messages.h"
+#include "protocol/metrics_fields.h"
 
 namespace mk::protocol {
 
@@ -97,6 +98,14 @@ struct Schema<RequestStatus> {
 };
 
 template <>
+struct Schema<LatencyStatus> {
+  static constexpr auto fields = std::make_tuple(
+      Required("name", &LatencyStatus::name), Required("count", &LatencyStatus::count),
+      Required("mean_ms", &LatencyStatus::mean_ms), Required("p50_ms", &LatencyStatus::p50_ms),
+      Required("p90_ms", &LatencyStatus::p90_ms), Required("p99_ms", &LatencyStatus::p99_ms));
+};
+
+template <>
 struct Schema<StatusDone> {
   static constexpr auto fields = std::make_tuple(
       Required("version", &StatusDone::version), Required("build_id", &StatusDone::build_id),
@@ -107,7 +116,8 @@ struct Schema<StatusDone> {
       Required("max_batch", &StatusDone::max_batch),
       Required("connections", &StatusDone::connections), Required("memory", &StatusDone::memory),
       Required("counters", &StatusDone::counters), Required("models", &StatusDone::models),
-      Required("requests", &StatusDone::requests), Optional("precision", &StatusDone::precision));
+      Required("requests", &StatusDone::requests), Optional("precision", &StatusDone::precision),
+      Optional("latency", &StatusDone::latency));
 };
 
 template <>

@@ -205,4 +205,11 @@ struct Schema<BenchArgs> {
                Rule{}.Range(0, 1024)));
 };
 
+template <>
+struct Schema<MetricsArgs> {
+  static constexpr auto fields = std::make_tuple(Optional("form", &MetricsArgs::form,
+                                                          "Prometheus text, or families of samples",
+                                                          Rule{}.OneOf("text|families")));
+};
+
 }  // namespace mk::protocol

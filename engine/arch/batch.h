@@ -26,6 +26,7 @@ struct BatchRows {
   Precision precision = Precision::kExact;  // of all items
   // About what the pieces of a layer between its products take per row.
   uint64_t row_nanoseconds = 1000;
+  ExpertUse* expert_use = nullptr;  // counts what layers of experts read; may be null
 };
 
 // `S`: the sequences of an architecture.

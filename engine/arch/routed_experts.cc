@@ -62,6 +62,7 @@ RoutedExperts::RoutedExperts(const ExpertShape& shape, size_t top_k, const Batch
   std::fill(count_.begin(), count_.end(), 0);
   first_ = arena.Allocate<uint32_t>(shape.experts + 1);
   active_ = arena.Allocate<uint32_t>(shape.experts);
+  last_item_ = arena.Allocate<uint32_t>(shape.experts);
   experts_ = arena.Allocate<ExpertWeights>(shape.experts);
   jobs_ = arena.Allocate<ExpertJob>(2 * shape.experts);
   down_jobs_ = arena.Allocate<ExpertJob>(shape.experts);

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +47,23 @@ class RoutedExperts {
   // After Run: what pick j of a row gave, [width]; the row's to overwrite.
   std::span<float> output(size_t row, size_t j) const {
     return {output_ + slots_[row * top_k_ + j] * width_, width_};
+  }
+
+  // Adds what the picks of all rows cost in this layer. `Items`: items of a BatchOf.
+  template <typename Items>
+  void CountUse(const Items& items, ExpertUse& use) const {
+    std::fill(last_item_.begin(), last_item_.end(), 0);
+    uint32_t mark = 0;
+    for (const auto& item : items) {
+      ++mark;
+      for (const int32_t pick : picks_.subspan(item.first_row * top_k_, item.tokens * top_k_)) {
+        uint32_t& last = last_item_[static_cast<size_t>(pick)];
+        if (last == 0) ++use.reads;
+        if (last != mark) ++use.reads_alone;
+        last = mark;
+      }
+    }
+    use.picks += picks_.size();
   }
 
   // Hands the picks of all rows to the batch's observer. `Items`: items of a BatchOf.
@@ -91,6 +109,7 @@ class RoutedExperts {
   std::span<uint32_t> count_;         // [E]: picks of an expert, zero between layers
   std::span<uint32_t> first_;         // [E + 1]: first slot of an active expert, then the end
   std::span<uint32_t> active_;        // [E]: experts with slots, ascending
+  std::span<uint32_t> last_item_;     // [E]: for CountUse, the last item that picked it
   std::span<ExpertWeights> experts_;  // [E]: of the active ones
   std::span<ExpertJob> jobs_;         // [2 E]: gates and ups
   std::span<ExpertJob> down_jobs_;    // [E]

@@ -78,6 +78,7 @@ Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer,
   if (Status done = ParallelMatMul(batch.pool, inputs); !done) return done;
   if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
   if (batch.observer != nullptr) s.experts.Report(batch.items, layer, *batch.observer);
+  if (batch.expert_use != nullptr) s.experts.CountUse(batch.items, *batch.expert_use);
   Status ran = s.experts.Run(store, layer, batch, s.routed, [&](const RoutedExperts::Slots& slots) {
     Situ(slots.gate, slots.up, shape.situ, slots.gate);
   });

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -12,6 +13,13 @@
 #include "engine/parallel/thread_pool.h"
 
 namespace mk {
+
+// What routed experts cost the forward passes of an executor, over all layers, in experts.
+struct ExpertUse {
+  uint64_t picks = 0;        // chosen by routers: tokens * top_k
+  uint64_t reads = 0;        // read and unpacked: distinct in a layer of a pass
+  uint64_t reads_alone = 0;  // the same if every item had been in a pass of its own
+};
 
 class Executor {
  public:
@@ -26,12 +34,15 @@ class Executor {
   const ThreadPool& pool() const { return *pool_; }
   // Reset by Forward at its start; whatever it hands out lives until the next Forward.
   ScratchArena& scratch() { return scratch_; }
+  // Grows with every Forward.
+  ExpertUse& expert_use() { return expert_use_; }
 
  private:
   explicit Executor(std::unique_ptr<ThreadPool> pool) : pool_(std::move(pool)) {}
 
   std::unique_ptr<ThreadPool> pool_;
   ScratchArena scratch_;
+  ExpertUse expert_use_;
 };
 
 }  // namespace mk

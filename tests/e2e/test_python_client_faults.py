@@ -221,6 +221,7 @@ REPLIES = {
     "RouterPick": microkimi.RouterPick, "RoutesChunk": microkimi.Routes,
     "PingDone": microkimi.Ping, "ModelStatus": microkimi.ModelStatus,
     "RequestStatus": microkimi.RequestStatus, "StatusDone": microkimi.Status,
+    "LatencyStatus": microkimi.Latency,
     "ModelEntry": microkimi.ModelEntry, "ModelsDone": microkimi.messages.ModelList,
     "LoadDone": microkimi.Loaded, "UnloadDone": microkimi.messages.Unloaded,
     "Usage": microkimi.Usage, "Timing": microkimi.Timing, "RunOptions": microkimi.RunOptions,
@@ -229,12 +230,16 @@ REPLIES = {
     "VerifyDone": microkimi.Verified, "BuildDone": microkimi.Built,
     "BenchCeilings": microkimi.BenchCeilings, "BenchRoof": microkimi.BenchRoof,
     "BenchPoint": microkimi.BenchPoint, "BenchDone": microkimi.Bench,
+    "MetricBucket": microkimi.MetricBucket, "MetricSample": microkimi.MetricSample,
+    "MetricFamily": microkimi.MetricFamily,
+    "MetricsDone": microkimi.metric_messages.MetricsAnswer,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("struct", REPLIES)
 def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
-    schema = (declared("reply_fields.h") | declared("bench_fields.h"))[struct]
+    headers = ("reply_fields.h", "bench_fields.h", "metrics_fields.h")
+    schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {
         one.name: one.default is MISSING and one.default_factory is MISSING
         for one in fields(REPLIES[struct])

@@ -34,6 +34,7 @@ from .errors import (
 )
 from .messages import (
     Built,
+    Latency,
     Loaded,
     ModelEntry,
     ModelStatus,
@@ -45,6 +46,7 @@ from .messages import (
     Verified,
     VerifyProblem,
 )
+from .metric_messages import MetricBucket, MetricFamily, MetricSample
 from .requests import Message
 from .run_messages import (
     Dump,
@@ -63,7 +65,8 @@ __all__ = [
     "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
     "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
     "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError", "IncompatiblePackError",
-    "InternalError", "IoError", "Loaded", "Message", "MicrokimiError", "ModelCorruptError",
+    "InternalError", "IoError", "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily",
+    "MetricSample", "MicrokimiError", "ModelCorruptError",
     "ModelEntry", "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError",
     "OutOfMemoryError", "Ping", "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions",
     "RunResult", "RunStream", "ShuttingDownError", "Status", "Timing", "Token", "Tokens", "Trust",

@@ -27,6 +27,7 @@ from .messages import (
     Unloaded,
     Verified,
 )
+from .metric_messages import MetricFamily, MetricsAnswer
 from .paths import model_argument
 from .requests import (
     BuildOptions,
@@ -226,6 +227,16 @@ class AsyncClient:
     async def status(self) -> Status:
         """What the daemon does and holds."""
         return await self._ask(Status, Request("status", {}, CONTROL_TIMEOUT))
+
+    async def metrics(self) -> list[MetricFamily]:
+        """What the daemon has counted and measured."""
+        request = Request("metrics", {"form": "families"}, CONTROL_TIMEOUT)
+        return (await self._ask(MetricsAnswer, request)).families
+
+    async def metrics_text(self) -> str:
+        """The same in the Prometheus text format."""
+        request = Request("metrics", {"form": "text"}, CONTROL_TIMEOUT)
+        return (await self._ask(MetricsAnswer, request)).text
 
     async def models(self) -> list[ModelEntry]:
         """The models that can be found by name."""

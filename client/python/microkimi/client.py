@@ -28,6 +28,7 @@ from .messages import (
     Unloaded,
     Verified,
 )
+from .metric_messages import MetricFamily, MetricsAnswer
 from .paths import model_argument
 from .requests import (
     BuildOptions,
@@ -206,6 +207,16 @@ class Client:
     def status(self) -> Status:
         """What the daemon does and holds."""
         return self._ask(Status, Request("status", {}, CONTROL_TIMEOUT))
+
+    def metrics(self) -> list[MetricFamily]:
+        """What the daemon has counted and measured."""
+        request = Request("metrics", {"form": "families"}, CONTROL_TIMEOUT)
+        return self._ask(MetricsAnswer, request).families
+
+    def metrics_text(self) -> str:
+        """The same in the Prometheus text format."""
+        request = Request("metrics", {"form": "text"}, CONTROL_TIMEOUT)
+        return self._ask(MetricsAnswer, request).text
 
     def models(self) -> list[ModelEntry]:
         """The models that can be found by name."""

@@ -55,13 +55,26 @@ class RequestStatus:
     id: int
     op: str
     model: str
-    phase: str  # "queued", "loading", "prefill", "decode", "working"
+    # "queued", "loading", "prefill", "decode", "paused" (its client does not keep up), "working"
+    phase: str
     prompt_done: int
     prompt_total: int
     generated: int
     tokens_per_second: float
     age_ms: int
     state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long something took, over the daemon's life."""
+
+    name: str  # "queue_wait", "first_token", "token", "step", "load"
+    count: int
+    mean_ms: float
+    p50_ms: float  # percentiles, to an eighth of their value
+    p90_ms: float
+    p99_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class Status:
     models: list[ModelStatus]
     requests: list[RequestStatus]
     precision: str = ""  # of requests that ask for "auto"
+    latency: list[Latency] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class RegistryTest : public ::testing::Test {
 
   void Make() {
     registry_ = std::make_unique<ModelRegistry>(
-        ledger_, counters_,
+        ledger_, metrics_,
         [this](const ModelRef& ref, const LoadOptions& options) { return Load(ref, options); },
         [this](LoadEvent event) {
           std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ class RegistryTest : public ::testing::Test {
 
   TempDir dir_;
   Ledger ledger_{1000};
-  Counters counters_;
+  Metrics metrics_;
   std::atomic<int> loads_{0};
   std::atomic<bool> held_{false};
   std::atomic<bool> fail_{false};
@@ -273,7 +273,7 @@ TEST_F(RegistryTest, APrecisionIsAddedWhileOthersRun) {
   EXPECT_TRUE(outcome.entry->Holds(kExact));
   EXPECT_EQ(outcome.entry->users, (std::set<uint64_t>{1, 2, 3}));
   EXPECT_EQ(ledger_.used(MemoryUse::kModels), 350U);
-  EXPECT_EQ(counters_.Get(Counter::kPrecisionsPrepared), 1U);
+  EXPECT_EQ(metrics_.Get(Counter::kPrecisionsPrepared), 1U);
 }
 
 TEST_F(RegistryTest, APreparedPrecisionIsUsedAgainAndGoesWithItsModel) {

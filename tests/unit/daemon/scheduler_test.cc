@@ -139,7 +139,7 @@ class SchedulerTest : public ::testing::Test {
   void Start(SchedulerLimits limits = {}) {
     executor_ = std::move(*Executor::Create(1));
     scheduler_ = std::make_unique<Scheduler>(
-        *executor_, counters_, ledger_, [this](SchedulerEvent e) { events_.Add(std::move(e)); },
+        *executor_, metrics_, ledger_, [this](SchedulerEvent e) { events_.Add(std::move(e)); },
         limits);
   }
   std::shared_ptr<RequestControl> Submit(uint64_t key, uint64_t client, size_t prompt,
@@ -160,7 +160,7 @@ class SchedulerTest : public ::testing::Test {
   }
 
   FakeModel model_;
-  Counters counters_;
+  Metrics metrics_;
   Ledger ledger_{1000};
   Events events_;
   std::unique_ptr<Executor> executor_;

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 class TransportTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = Transport::Create(std::move(*Listen(path_)), path_, 1 << 20, counters_);
+    auto made = Transport::Create(std::move(*Listen(path_)), path_, 1 << 20, metrics_);
     ASSERT_TRUE(made) << made.error().ToString();
     transport_ = std::move(*made);
   }
@@ -58,7 +58,7 @@ class TransportTest : public ::testing::Test {
 
   TempDir dir_;
   std::string path_ = dir_ / "s";
-  Counters counters_;
+  Metrics metrics_;
   zmq::context_t context_;
   std::unique_ptr<Transport> transport_;
 };
@@ -103,7 +103,7 @@ TEST_F(TransportTest, APeerThatDoesNotReadFillsItsPipeAndNothingBlocks) {
     full = transport_->Send(incoming.peer, large) == SendResult::kFull;
   }
   EXPECT_TRUE(full);
-  EXPECT_GT(counters_.Get(Counter::kSendsDeferred), 0U);
+  EXPECT_GT(metrics_.Get(Counter::kSendsDeferred), 0U);
 }
 
 // What a sender may pile up here is bounded; then its own queue fills.
@@ -234,7 +234,7 @@ TEST_F(TransportTest, ManyConnectionsAreCountedLate) {
     ASSERT_EQ(connect(one.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
   EXPECT_TRUE(Eventually([&] {
-    return counters_.Get(Counter::kConnectionsClosed) == kCrowd && transport_->connections() == 0;
+    return metrics_.Get(Counter::kConnectionsClosed) == kCrowd && transport_->connections() == 0;
   }));
 }
 
@@ -249,7 +249,7 @@ class ClientTableTest : public TransportTest {
 };
 
 TEST_F(ClientTableTest, RepliesAreNumberedAndTheLastOneClosesTheRequest) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   auto dealer = Dealer();
   dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
   Incoming incoming;
@@ -278,7 +278,7 @@ TEST_F(ClientTableTest, RepliesAreNumberedAndTheLastOneClosesTheRequest) {
 }
 
 TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   auto dealer = Dealer();
   dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
   Incoming incoming;
@@ -303,7 +303,7 @@ TEST_F(ClientTableTest, ASilentClientLosesItsStreams) {
 }
 
 TEST_F(ClientTableTest, AClientWhoseConnectionEndedIsLostSoon) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   const auto now = Clock::now();
   const auto receive = [&](const char* text, Incoming& incoming) {
     auto dealer = Dealer();
@@ -333,7 +333,7 @@ TEST_F(ClientTableTest, AClientWhoseConnectionEndedIsLostSoon) {
 }
 
 TEST_F(ClientTableTest, AClientThatGotTheNumberOfAnEndedConnectionLivesOn) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   const auto now = Clock::now();
   table.Touch("other", now, 11);
   const uint64_t waits = table.Open("other", Run(1), now)->key;
@@ -349,7 +349,7 @@ TEST_F(ClientTableTest, AClientThatGotTheNumberOfAnEndedConnectionLivesOn) {
 
 // One that takes nothing for so long is not waited for, and has to be told should it come back.
 TEST_F(ClientTableTest, AClientThatDoesNotTakeItsLastMessagesIsForgotten) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   auto dealer = Dealer();
   dealer.set(zmq::sockopt::rcvhwm, 1);
   dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
@@ -377,7 +377,7 @@ TEST_F(ClientTableTest, AClientThatDoesNotTakeItsLastMessagesIsForgotten) {
 }
 
 TEST_F(ClientTableTest, ARequestThatEndedIsStillKnownToHaveBeen) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   ClientRequest* request = table.Open("peer", Run(3), Clock::now());
   EXPECT_TRUE(table.EverOpened("peer", 3));
   EXPECT_FALSE(table.EverOpened("peer", 4));
@@ -389,7 +389,7 @@ TEST_F(ClientTableTest, ARequestThatEndedIsStillKnownToHaveBeen) {
 }
 
 TEST_F(ClientTableTest, AnIdleClientIsForgottenAfterAWhile) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   auto dealer = Dealer();
   dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
   Incoming incoming;
@@ -403,7 +403,7 @@ TEST_F(ClientTableTest, AnIdleClientIsForgottenAfterAWhile) {
 }
 
 TEST_F(ClientTableTest, OneThatComesBackAndReusesANumberKeepsItsNewRequest) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   std::string peer = "gone";
   ClientRequest* old = table.Open(peer, Run(1), Clock::now());
   const uint64_t key = old->key;
@@ -416,7 +416,7 @@ TEST_F(ClientTableTest, OneThatComesBackAndReusesANumberKeepsItsNewRequest) {
 }
 
 TEST_F(ClientTableTest, AClientThatLeftIsLostWithTheNextSend) {
-  ClientTable table(*transport_, counters_);
+  ClientTable table(*transport_, metrics_);
   std::string peer;
   {
     auto dealer = Dealer();
@@ -432,7 +432,7 @@ TEST_F(ClientTableTest, AClientThatLeftIsLostWithTheNextSend) {
     return request->lost;
   }));
   EXPECT_EQ(table.TakeLost(), std::vector<uint64_t>{key});
-  EXPECT_EQ(counters_.Get(Counter::kClientsLost), 1U);
+  EXPECT_EQ(metrics_.Get(Counter::kClientsLost), 1U);
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ StatusDone FullStatus() {
   done.counters = {{"requests", 12}};
   done.models = {SomeModel()};
   done.requests = {{"mk 7", 3, "run", "/m.bin", "decode", 5, 6, 7, 1.5, 8, 9}};
+  done.latency = {{"step", 5, 1.5, 1.25, 2.5, 9.5}};
   return done;
 }
 
@@ -144,6 +145,12 @@ BenchDone FullBench() {
   return done;
 }
 
+MetricsDone FullMetrics() {
+  MetricSample wait{{{"op", "run"}, {"model", "/größe \"1\".bin"}}, 2.5, 3, {}};
+  wait.buckets = {{0, 0.5, 1}, {4, std::nullopt, 2}};
+  return {"# HELP a b\na 1\n", {{"wait_seconds", "histogram", "seconds", "how long", {wait}}}};
+}
+
 }  // namespace
 
 std::vector<Request> SampleRequests() {
@@ -163,6 +170,7 @@ std::vector<Request> SampleRequests() {
       VerifyArgs{"/m.bin"},
       FullBuild(),
       BenchArgs{Selector(), "q8", true, 3},
+      MetricsArgs{"families"},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -200,6 +208,7 @@ std::vector<SampleReply> SampleReplies() {
       {FullVerify(), Op::kVerify},
       {BuildDone{"/o.bin", true, 1, 2, 3, 4, 5, 6.5}, Op::kBuild},
       {FullBench(), Op::kBench},
+      {FullMetrics(), Op::kMetrics},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;
