@@ -34,6 +34,17 @@ constexpr std::array kCommands = {
             "  mk status\n"
             "  mk status --json | jq .memory",
             StatusCommand},
+    Command{"top", "Watch the daemon at work: streams, queue, models, memory, times",
+            "  mk top\n"
+            "  mk top --once\n"
+            "  mk top --json --interval 5s | jq -c .rates",
+            TopCommand},
+    Command{"logs", "The daemon's log, whether it runs or not",
+            "  mk logs\n"
+            "  mk logs -f\n"
+            "  mk logs --since 2h --level warn\n"
+            "  mk logs -n all --json | jq -r .message",
+            LogsCommand},
     Command{"metrics", "What the daemon has counted and measured, as Prometheus text",
             "  mk metrics\n"
             "  mk metrics | grep first_token_seconds\n"

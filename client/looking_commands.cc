@@ -8,6 +8,7 @@
 
 #include "client/commands.h"
 #include "client/json_format.h"
+#include "client/printable.h"
 #include "client/progress.h"
 #include "client/report.h"
 
@@ -61,7 +62,7 @@ std::string ModelLine(const protocol::ModelStatus& model) {
   std::string text = "  " + Column(model.state, 8) + Column(model.architecture, 4) +
                      Column(BytesText(model.file_bytes), 9) +
                      Column(Joined(loading ? model.preparing : model.precisions), 13) +
-                     Column(model.path, 0);
+                     Column(Printable(model.path), 0);
   if (loading) {
     text += std::to_string(static_cast<int>(model.progress * 100)) + " %";
   } else {
@@ -79,7 +80,7 @@ std::string RequestLine(const protocol::RequestStatus& request) {
                 static_cast<unsigned long long>(request.prompt_total),
                 static_cast<unsigned long long>(request.generated), request.tokens_per_second);
   return "  " + Column(request.op, 8) + Column(request.phase, 8) + Column(numbers.data(), 40) +
-         Column("since " + Seconds(request.age_ms), 12) + request.client + "\n";
+         Column("since " + Seconds(request.age_ms), 12) + Printable(request.client) + "\n";
 }
 
 uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
@@ -91,8 +92,10 @@ std::string StatusText(const protocol::StatusDone& status) {
   std::string text = "microkimid " + status.build_id + ", pid " + std::to_string(status.pid) +
                      ", up " + Seconds(status.uptime_ms) + (status.stopping ? ", stopping" : "") +
                      "\n";
-  text += "socket    " + status.socket + "\n";
-  text += "log       " + (status.log.empty() ? "standard error" : status.log) + "\n";
+  text += "socket    " + Printable(status.socket) + "\n";
+  const std::string journal =
+      status.journal_unit.empty() ? "standard error" : "journal of " + status.journal_unit;
+  text += "log       " + Printable(status.log.empty() ? journal : status.log) + "\n";
   text += "threads   " + std::to_string(status.threads) + ", batch of up to " +
           std::to_string(status.max_batch) + "\n";
   text += "precision " + status.precision + ", where a run asks for no other\n";
@@ -117,13 +120,14 @@ std::string ModelsText(const protocol::ModelsDone& done) {
            "($XDG_DATA_HOME/microkimi/models)\n";
   }
   size_t width = 4;
-  for (const auto& model : done.models) width = std::max(width, model.name.size());
+  for (const auto& model : done.models) width = std::max(width, Printable(model.name).size());
   std::string text;
   for (const auto& model : done.models) {
-    text += (model.is_default ? "* " : "  ") + Column(model.name, width) +
+    text += (model.is_default ? "* " : "  ") + Column(Printable(model.name), width) +
             Column(model.architecture.empty() ? "?" : model.architecture, 4) +
-            Column(BytesText(model.file_bytes), 9) + Column(LoadedText(model), 21) + model.path +
-            (model.error.empty() ? "" : "  (unusable: " + model.error + ")") + "\n";
+            Column(BytesText(model.file_bytes), 9) + Column(LoadedText(model), 21) +
+            Printable(model.path) +
+            (model.error.empty() ? "" : "  (unusable: " + Printable(model.error) + ")") + "\n";
   }
   return text;
 }

@@ -155,9 +155,6 @@ BootResult Boot(const Options& options) {
   auto paths = PathsFor(options, *passed);
   if (!paths) return protocol::Fail(paths.error());
   booted.paths = *paths;
-  if (const auto usual = protocol::FindSocketPaths(); usual) {
-    booted.is_default_socket = usual->socket == paths->socket;
-  }
   if (auto status = protocol::PrepareSocketDirectory(paths->directory); !status) {
     return protocol::Fail(status.error());
   }

@@ -19,7 +19,6 @@ struct Booted {
   FdLimit fds;
   UniqueFd signals;  // signalfd: TERM, INT, HUP; blocked for all threads
   protocol::SocketPaths paths;
-  bool is_default_socket = false;
   bool activated = false;  // the socket is systemd's: not ours to remove; a socket unit starts us
   LockFile lock;
   UniqueFd listening;

@@ -1,9 +1,13 @@
 // The daemon's log: one line per event, on stderr (foreground, systemd) or in the state directory.
 //
+// Control characters in a message are written as \n, \x1b and so on: whatever a client names its
+// files, an event stays one line.
+//
 // Use spdlog::info() and its siblings everywhere; this sets up the default logger.
 
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "engine/base/result.h"
@@ -12,15 +16,13 @@ namespace mk::daemon {
 
 struct LogOptions {
   bool to_stderr = false;
-  std::string file;  // empty: no file; rotated at 8 MiB, three files kept
+  std::string file;  // empty: no file
+  // At this size the file is kept as another, and a new one begun; see protocol/log_path.h.
+  size_t max_bytes = 8u << 20;
   std::string level = "info";
 };
 
 Status SetUpLog(const LogOptions& options);
 void SetLogLevel(const std::string& level);
-
-// Log file of the daemon on a socket: daemons on different sockets write different files.
-std::string LogFileFor(const std::string& state_directory, const std::string& socket_path,
-                       bool is_default_socket);
 
 }  // namespace mk::daemon

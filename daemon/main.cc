@@ -17,6 +17,7 @@
 #include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
+#include "protocol/log_path.h"
 #include "protocol/version.h"
 
 namespace mk::daemon {
@@ -72,7 +73,9 @@ Status SetUp(const Options& options, ServerSetup& setup) {
   log.level = setup.config.log_level;
   log.to_stderr = options.foreground || std::getenv("NOTIFY_SOCKET") != nullptr;
   if (!log.to_stderr) {
-    log.file = LogFileFor(*state, setup.booted.paths.socket, setup.booted.is_default_socket);
+    auto file = protocol::LogFileOf(setup.booted.paths.socket);
+    if (!file) return Fail(ErrorCode::kNotFound, file.error().message, file.error().hint);
+    log.file = std::move(*file);
   }
   setup.log_file = log.file;
   if (auto status = SetUpLog(log); !status) return status;

@@ -157,6 +157,7 @@ class Metrics {
   static constexpr size_t kDistributions = static_cast<size_t>(Distribution::kCount);
   static constexpr size_t kOps = std::variant_size_v<protocol::Args>;
   using Value = std::atomic<uint64_t>;
+  static_assert(Value::is_always_lock_free);
 
   template <size_t... kIndex>
   explicit Metrics(std::index_sequence<kIndex...>)

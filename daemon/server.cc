@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/journal.h"
 #include "daemon/metrics_report.h"
 #include "daemon/server_parts.h"
 
@@ -47,8 +48,12 @@ Server::Server(std::unique_ptr<Parts> parts)
             parts_->aux,
             parts_->jobs,
             parts_->events},
-      identity_{parts_->setup.booted.paths.socket, parts_->setup.log_file,
-                parts_->setup.state_directory, Clock::now(), std::chrono::system_clock::now()},
+      identity_{parts_->setup.booted.paths.socket,
+                parts_->setup.log_file,
+                parts_->setup.log_file.empty() ? JournalUnit() : std::string(),
+                parts_->setup.state_directory,
+                Clock::now(),
+                std::chrono::system_clock::now()},
       models_(core_),
       runs_(core_, models_),
       texts_(core_),
@@ -258,8 +263,9 @@ void Server::MetricsOp(const std::string& peer, uint64_t id, const protocol::Met
 }
 
 void Server::StopOp(const std::string& peer, uint64_t id, const protocol::StopArgs& args) {
-  parts_->clients->Answer(peer, id, protocol::Op::kStop,
-                          protocol::StopDone{static_cast<uint64_t>(getpid()), !parts_->owns_socket});
+  parts_->clients->Answer(
+      peer, id, protocol::Op::kStop,
+      protocol::StopDone{static_cast<uint64_t>(getpid()), !parts_->owns_socket});
   BeginStop(args.grace_ms ? std::chrono::milliseconds(*args.grace_ms) : kDefaultGrace,
             "a client asked for it");
 }

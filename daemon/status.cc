@@ -163,6 +163,7 @@ protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, siz
   status.uptime_ms = MillisecondsBetween(identity.started, now);
   status.socket = identity.socket;
   status.log = identity.log;
+  status.journal_unit = identity.journal_unit;
   status.state_directory = identity.state_directory;
   status.stopping = core.stopping;
   status.threads = static_cast<uint64_t>(core.threads);

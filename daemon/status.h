@@ -15,6 +15,7 @@ namespace mk::daemon {
 struct Identity {
   std::string socket;
   std::string log;
+  std::string journal_unit;
   std::string state_directory;
   Clock::time_point started;
   std::chrono::system_clock::time_point started_at;

@@ -347,7 +347,8 @@ struct StatusDone {
   uint64_t pid = 0;
   uint64_t uptime_ms = 0;
   std::string socket;
-  std::string log;  // file; "": standard error
+  std::string log;           // file; "": standard error
+  std::string journal_unit;  // user unit whose journal holds standard error; "": it is no journal
   std::string state_directory;
   bool stopping = false;
   uint64_t threads = 0;

@@ -117,7 +117,8 @@ struct Schema<StatusDone> {
       Required("connections", &StatusDone::connections), Required("memory", &StatusDone::memory),
       Required("counters", &StatusDone::counters), Required("models", &StatusDone::models),
       Required("requests", &StatusDone::requests), Optional("precision", &StatusDone::precision),
-      Optional("latency", &StatusDone::latency));
+      Optional("latency", &StatusDone::latency),
+      Optional("journal_unit", &StatusDone::journal_unit));
 };
 
 template <>

@@ -100,6 +100,10 @@ Result<SocketPaths> FindSocketPaths(std::string_view override_path) {
   if (const char* named = std::getenv("MICROKIMI_SOCKET"); named != nullptr && named[0] != '\0') {
     return PathsOfSocket(named);
   }
+  return UsualSocketPaths();
+}
+
+Result<SocketPaths> UsualSocketPaths() {
   Result<std::string> directory = DefaultDirectory();
   if (!directory) return Fail(directory.error());
   return PathsOfSocket(*directory + "/microkimid.sock");

@@ -31,6 +31,9 @@ size_t MaxSocketPathBytes();
 // named) or a default that cannot be formed because no variable tells where.
 Result<SocketPaths> FindSocketPaths(std::string_view override_path = {});
 
+// The same without MICROKIMI_SOCKET: where the daemon is when nobody says otherwise.
+Result<SocketPaths> UsualSocketPaths();
+
 // Paths beside a socket whose path is known.
 Result<SocketPaths> PathsOfSocket(std::string_view socket_path);
 

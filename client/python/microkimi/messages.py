@@ -96,6 +96,7 @@ class Status:
     requests: list[RequestStatus]
     precision: str = ""  # of requests that ask for "auto"
     latency: list[Latency] = field(default_factory=list)
+    journal_unit: str = ""  # user unit whose journal holds standard error; "": it is no journal
 
 
 @dataclass(frozen=True, slots=True)

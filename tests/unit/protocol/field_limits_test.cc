@@ -130,6 +130,7 @@ std::vector<FieldLimit> AllLimits() {
       {"bench", "precision", "auto", "q4"},
       {"bench", "threads", 0, -1},
       {"bench", "threads", 1024, 1025},
+      {"metrics", "form", "families", "json"},
   };
   AddModelLimits(limits);
   return limits;

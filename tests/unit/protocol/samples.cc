@@ -76,6 +76,7 @@ StatusDone FullStatus() {
   done.uptime_ms = 5;
   done.socket = "/run/s.sock";
   done.log = "/state/log";
+  done.journal_unit = "microkimid.service";
   done.state_directory = "/state";
   done.stopping = true;
   done.threads = 4;

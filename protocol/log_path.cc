@@ -1,0 +1,42 @@
+#include "protocol/log_path.h"
+
+#include <cstdint>
+#include <cstdio>
+
+#include "protocol/socket_path.h"
+
+namespace mk::protocol {
+namespace {
+
+// FNV-1a of 64 bits.
+uint64_t Digest(const std::string& text) {
+  uint64_t digest = 0xcbf29ce484222325;
+  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return digest;
+}
+
+}  // namespace
+
+Result<std::string> LogFileOf(const std::string& socket) {
+  Result<std::string> directory = StateDirectory();
+  if (!directory) return directory;
+  // No usual one where no variable tells its place.
+  const Result<SocketPaths> usual = UsualSocketPaths();
+  if (usual && usual->socket == socket) return *directory + "/microkimid.log";
+  char name[48];
+  std::snprintf(name, sizeof(name), "/microkimid-%016llx.log",
+                static_cast<unsigned long long>(Digest(socket)));
+  return *directory + name;
+}
+
+std::string RotatedLog(const std::string& file, size_t number) {
+  if (number == 0) return file;
+  const size_t dot = file.rfind('.');
+  const size_t slash = file.rfind('/');
+  const bool extension =
+      dot != std::string::npos && (slash == std::string::npos || dot > slash + 1);
+  const size_t end = extension ? dot : file.size();
+  return file.substr(0, end) + "." + std::to_string(number) + file.substr(end);
+}
+
+}  // namespace mk::protocol

@@ -1,0 +1,23 @@
+// Where the daemon's log is, for the daemon that writes it and the client that shows it.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "protocol/error.h"
+
+namespace mk::protocol {
+
+// Older logs that are kept beside the one that is written.
+inline constexpr size_t kKeptLogs = 2;
+
+// $XDG_STATE_HOME/microkimi/microkimid.log. A daemon on another socket than the usual one has a
+// name with a digest of the socket's path, so that no two write one file. Errors: those of
+// StateDirectory().
+Result<std::string> LogFileOf(const std::string& socket);
+
+// The log that was written before: microkimid.1.log, and microkimid.2.log before that. 0: `file`.
+std::string RotatedLog(const std::string& file, size_t number);
+
+}  // namespace mk::protocol
