@@ -57,9 +57,9 @@ Status Dsv4Model::Run(const ForwardGroup& group) const {
   }
   // Of norms, mixers and activations: measured at 512 channels.
   const uint64_t row_nanoseconds = 1000 + 6 * shape_->hidden;
-  const Batch batch{
-      {group.executor.pool(), scratch, rows, group.observer, group.precision, row_nanoseconds},
-      items};
+  const Batch batch{{group.executor.pool(), scratch, rows, group.observer, group.precision,
+                     row_nanoseconds, &group.executor.expert_use()},
+                    items};
   ForwardPass pass(*shape_, static_cast<const Dsv4Weights&>(group.weights), tables_, expert_shape(),
                    experts(), batch);
   if (Status run = pass.RunLayers(group.items); !run) return run;

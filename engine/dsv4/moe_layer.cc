@@ -63,6 +63,7 @@ Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, size_t laye
   if (Status done = ParallelMatMul(batch.pool, inputs); !done) return done;
   Status routed = RouteRows(shape, weights, layer, table, tokens, batch, s);
   if (!routed) return routed;
+  if (batch.expert_use != nullptr) s.experts.CountUse(batch.items, *batch.expert_use);
   if (batch.observer != nullptr) s.experts.Report(batch.items, layer, *batch.observer);
 
   Status ran = s.experts.Run(store, layer, batch, x, [&](const RoutedExperts::Slots& slots) {

@@ -254,7 +254,8 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
 def test_requests_have_the_fields_of_the_protocol() -> None:
     schemas = declared("request_fields.h")
     run = microkimi.requests.run_request(
-        "x", {"ids": [1], "system": "s", "seed": 1, "timeout": 1.0}
+        "x",
+        {"ids": [1], "messages": [], "system": "s", "seed": 1, "timeout": 1.0},
     )
     assert run.args.keys() == schemas["RunArgs"].keys()
     load = microkimi.requests.load_request(1.0, "auto", None, {})

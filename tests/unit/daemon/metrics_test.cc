@@ -255,8 +255,8 @@ TEST(MetricSheet, FamiliesCarryTheFineBuckets) {
 
 TEST(MetricSheet, OutcomesThatHappenedAreShownAndDoneAlways) {
   Metrics metrics;
-  metrics.CountRequest(protocol::Op::kRun, OutcomeOf(protocol::Error{
-                                               protocol::ErrorCode::kTimeout, {}, {}, {}}));
+  metrics.CountRequest(protocol::Op::kRun,
+                       OutcomeOf(protocol::Error{protocol::ErrorCode::kTimeout, {}, {}, {}}));
   MetricSheet sheet;
   sheet.Add(metrics);
   const std::string text = sheet.ToText();

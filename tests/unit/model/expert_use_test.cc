@@ -40,8 +40,10 @@ class Picks : public ForwardObserver {
   std::map<std::pair<size_t, size_t>, std::set<int32_t>> of_item_;
 };
 
-TEST(ExpertUse, IsWhatTheRoutersPicked) {
-  const auto model = Load(std::string(MK_TEST_DATA) + "/golden/k3/k3b/model.bin");
+class ExpertUseOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpertUseOf, IsWhatTheRoutersPicked) {
+  const auto model = Load(std::string(MK_TEST_DATA) + "/golden/" + GetParam() + "/model.bin");
   const auto executor = MakeExecutor(2);
   ExpertUse before;
   // One that reads, three that decode, then one alone.
@@ -66,6 +68,9 @@ TEST(ExpertUse, IsWhatTheRoutersPicked) {
     before = now;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, ExpertUseOf, testing::Values("k3/k3b", "dsv4/a"),
+                         [](const auto& one) { return std::string(one.param).substr(0, 2); });
 
 }  // namespace
 }  // namespace mk::test
