@@ -129,9 +129,9 @@ class Indexer(nn.Module):
 def select_rows(score: Tensor, visible: Tensor, count: int) -> Tensor:
     """Mask of the `count` visible rows with the highest scores, ties to the lower row.
 
-    score, visible: [..., G].  Adding 0 makes -0 equal to +0 in the sort.
+    score, visible: [..., G].  -0 and +0 are equal to the sort.
     """
-    hidden = torch.where(visible, score.detach() + 0.0, NEVER)
+    hidden = torch.where(visible, score.detach(), NEVER)
     order = torch.argsort(hidden, dim=-1, descending=True, stable=True)[..., :count]
     chosen = torch.zeros_like(visible).scatter_(-1, order, True)
     return chosen & visible

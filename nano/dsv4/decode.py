@@ -296,7 +296,7 @@ class StepDecoder:
 
     def best_rows(self, score: Tensor) -> Tensor:
         """The index_topk highest of scores [B, n], ties to the lower row, -0 like +0."""
-        order = torch.argsort(score + 0.0, dim=1, descending=True, stable=True)
+        order = torch.argsort(score, dim=1, descending=True, stable=True)
         return order[:, : self.c.index_topk].sort(dim=1).values
 
     def attend(self, q: Tensor, rows: Tensor, sink: Tensor) -> Tensor:

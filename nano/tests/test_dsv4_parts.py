@@ -34,6 +34,7 @@ from nano.dsv4.rounding import (
     scale_exponent,
 )
 from nano.models import initialise
+from nano.optim import is_hidden_matrix
 
 TINY: dict[str, Any] = {
     "n_layers": 5, "hidden": 64, "vocab": 97, "n_heads": 6, "head_dim": 72,
@@ -288,6 +289,10 @@ def test_selection_breaks_ties_by_row_and_keeps_to_the_visible() -> None:
     score = torch.tensor([[0.0, -0.0, 3.0, -1.0, 0.0]])
     everything = torch.ones(1, 5, dtype=torch.bool)
     assert select_rows(score, everything, 3).tolist() == [[True, True, True, False, False]]
+    many = torch.zeros(1, 300)
+    picked = select_rows(many, torch.ones(1, 300, dtype=torch.bool), 20)
+    assert picked.nonzero()[:, 1].tolist() == list(range(20))
+    assert select(many, torch.zeros(300), 20).tolist() == [list(range(20))]
     some = torch.tensor([[False, True, False, True, False]])
     assert select_rows(score, some, 3).tolist() == some.tolist()
 
@@ -321,7 +326,34 @@ def test_every_parameter_learns() -> None:
         assert p.grad is not None and p.grad.isfinite().all() and p.grad.any(), name
     inference = tiny_model()
     value = inference.loss(tokens, tokens.roll(-1, dims=1), docs)
-    assert float(model.loss(tokens, tokens.roll(-1, dims=1), docs)) == pytest.approx(float(value))
+    again = model.loss(tokens, tokens.roll(-1, dims=1), docs)
+    assert again.item() == pytest.approx(value.item())
+
+
+def test_the_index_loss_reaches_the_indexers_only() -> None:
+    tokens = torch.randint(3, 97, (1, 64), generator=torch.Generator().manual_seed(6))
+    grads = []
+    for training in (True, False):
+        model = tiny_model().double().train(training)
+        model.loss(tokens, tokens.roll(-1, dims=1)).backward()
+        grads.append({name: p.grad for name, p in model.named_parameters()})
+    for name, grad in grads[0].items():
+        if "indexer" in name:
+            assert grad is not None and grad.any() and grads[1][name] is None, name
+        else:
+            assert grad is not None and torch.equal(grad, grads[1][name]), name
+
+
+def test_which_tensors_muon_takes() -> None:
+    names = {n.split(".", 2)[-1] for n, p in tiny_model().named_parameters()
+             if is_hidden_matrix(n, p)}
+    compressor = {"wkv.weight", "wgate.weight"}
+    attention = {"wq_a.weight", "wq_b.weight", "wkv.weight", "wo_a.weight", "wo_b.weight",
+                 "indexer.wq_b.weight", *(f"compressor.{n}" for n in compressor),
+                 *(f"indexer.compressor.{n}" for n in compressor)}
+    experts = {"experts.w1", "experts.w2", "experts.w3",
+               *(f"shared_experts.w{i}.weight" for i in (1, 2, 3))}
+    assert names == {f"attn.{n}" for n in attention} | {f"ffn.{n}" for n in experts}
 
 
 @pytest.mark.parametrize("name", [
