@@ -13,6 +13,12 @@ namespace {
 
 // Longest timeline of a sequence, in tokens; memory is the real limit.
 constexpr size_t kMaxContext = size_t{1} << 20;
+
+// Tokens that a request may have, prompt and answer together.
+size_t ContextLimit(const ModelInfo& info) {
+  return info.max_tokens == 0 ? kMaxContext : std::min(kMaxContext, info.max_tokens);
+}
+
 // While hidden states or router picks are wanted, so many tokens are read per step: what they take
 // is held until it is sent.
 constexpr size_t kCapturedTokens = kPrefillBlock;
@@ -116,11 +122,12 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   PreparedRun run;
   run.prompt_tokens = plan.prompt.size();
   const uint64_t tokens = run.prompt_tokens + plan.args.max_new;
-  if (tokens > kMaxContext) {
+  const size_t limit = ContextLimit(info);
+  if (tokens > limit) {
     return protocol::Fail(protocol::ErrorCode::kContextOverflow,
                           std::to_string(run.prompt_tokens) + " prompt tokens and " +
                               std::to_string(plan.args.max_new) + " new ones exceed the limit of " +
-                              std::to_string(kMaxContext) + " tokens",
+                              std::to_string(limit) + " tokens",
                           "shorten the prompt or ask for fewer tokens");
   }
   // Beside the sequence's state: its row of logits.
@@ -139,7 +146,7 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
 Status RunTask::Start() {
   SequenceOptions options;
   options.precision = plan_.precision;
-  options.max_tokens = kMaxContext;
+  options.max_tokens = ContextLimit(model().info());
   options.chunked_prefill = plan_.args.chunked_prefill;
   auto sequence = model().NewSequence(options);
   if (!sequence) return Fail(sequence.error());
@@ -148,7 +155,7 @@ Status RunTask::Start() {
   GenerationOptions generation;
   generation.sampling = SamplingOf(plan_.args, plan_.seed);
   generation.max_new = plan_.args.max_new;
-  generation.context_limit = kMaxContext;
+  generation.context_limit = ContextLimit(model().info());
   generation.stop_ids = plan_.stop_ids;
   generation.stops = plan_.args.stop;
   std::unique_ptr<ChannelParser> channels;

@@ -23,6 +23,7 @@ void Dsv4Model::Describe(ModelInfo& info) const {
   info.vocab = shape_->vocab;
   info.hidden = shape_->hidden;
   info.streams = shape_->streams;
+  info.max_tokens = shape_->max_tokens;
   info.state_bytes = shape_->ring_bytes();
   info.bytes_per_token = shape_->bytes_per_token();
 }

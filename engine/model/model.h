@@ -55,6 +55,7 @@ struct ModelInfo {
   uint64_t file_bytes = 0;
   uint64_t state_bytes = 0;      // fixed part of a sequence's state
   uint64_t bytes_per_token = 0;  // part of a sequence's state that grows with every token
+  size_t max_tokens = 0;         // that a sequence can hold by the file's config; 0: no limit
   int32_t bos = 0;               // from the file's config
   int32_t end_of_msg = 0;
 };

@@ -100,6 +100,13 @@ def test_every_precision_runs(mk: Mk, precision: str) -> None:
     assert answer["trust"]["precision"] == precision
 
 
+def test_the_model_may_limit_the_context(mk: Mk, tmp_path: Path) -> None:
+    path = str(tmp_path / "short.bin")
+    mk("build", "--arch", "dsv4", "--preset", "tiny", "--set", "max_seq_len=20", "--out", path)
+    mk("run", "-m", path, "--ids", "1,2,3", "-n", "17")
+    assert mk("run", "-m", path, "--ids", "1,2,3", "-n", "18", code=1) == ""
+
+
 def test_the_bench_measures_it(mk: Mk) -> None:
     report = json.loads(
         mk("bench", mk.model, "--quick", "--json", "--precision", "exact", "--threads", "1")
