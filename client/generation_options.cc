@@ -21,8 +21,8 @@ void GenerationOptions::AddTemplate(CommandLine& line, protocol::RunArgs& args,
   app.add_option("--system", system_, "System message" + note);
   app.add_flag("--no-thinking", no_thinking_, "Answer without a think channel" + note);
   app.add_option("--dialect", args.dialect,
-                 "Chat template: k3, nano-sft (default: the vocabulary's" + note + ")")
-      ->check(CLI::IsMember({"k3", "nano-sft"}));
+                 "Chat template: k3, nano-sft, dsv4 (default: the vocabulary's" + note + ")")
+      ->check(CLI::IsMember({"k3", "nano-sft", "dsv4"}));
 }
 
 void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,

@@ -104,7 +104,7 @@ struct RunArgs {
   bool raw = false;
   std::optional<std::string> system;  // chat only, with a prompt
   bool thinking = true;               // chat only
-  std::string dialect;                // chat only: "k3", "nano-sft"; "": the vocabulary's
+  std::string dialect;                // chat only: "k3", "nano-sft", "dsv4"; "": the vocabulary's
   uint32_t max_new = 256;             // tokens to generate; 0: read the prompt only
   double temperature = 0;             // 0: greedy
   double top_p = 1;
@@ -309,7 +309,7 @@ struct ModelStatus {
   uint64_t idle_ms = 0;                 // since its last user left
   std::vector<std::string> precisions;  // that it can run in
   std::vector<std::string> preparing;   // that are being read, or will be
-  // Chat template that its vocabulary names: "k3", "nano-sft"; "": none.
+  // Chat template that its vocabulary names: "k3", "nano-sft", "dsv4"; "": none.
   std::string chat_dialect;
   bool operator==(const ModelStatus&) const = default;
 };

@@ -15,7 +15,7 @@ inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
 inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
-inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft");
+inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft|dsv4");
 inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
 inline constexpr Rule kIdsRule =
     Rule{}.Range(0, kMaxTokenId).Items(static_cast<size_t>(kMaxTokens));

@@ -250,6 +250,14 @@ Result<EncodedText> RenderKimiChat(const Tokenizer& tokenizer,
     return Fail(ErrorCode::kUnsupported, "the model has no chat template",
                 "continue plain text instead, or name a template: k3, nano-sft");
   }
+  if (*dialect == ChatDialect::kDsv4) {
+    return Fail(ErrorCode::kUnsupported, "the vocabulary has no marks for the chat template dsv4",
+                "name another template: k3, nano-sft");
+  }
+  if (!options.effort.empty()) {
+    return Fail(ErrorCode::kUnsupported, "the chat template has no thinking efforts",
+                "leave the effort out");
+  }
   Renderer out(tokenizer);
   for (size_t i = 0; i < messages.size(); ++i) {
     Status status = CheckMessage(messages[i]);

@@ -34,12 +34,21 @@ std::string_view ChatRoleName(ChatRole role) {
 Result<ChatDialect> ParseChatDialect(std::string_view name) {
   if (name == "k3") return ChatDialect::kK3;
   if (name == "nano-sft") return ChatDialect::kNanoSft;
+  if (name == "dsv4") return ChatDialect::kDsv4;
   return Fail(ErrorCode::kInvalidArgument, "unknown chat dialect \"" + std::string(name) + "\"",
-              "use k3 or nano-sft");
+              "use k3, nano-sft or dsv4");
 }
 
 std::string_view ChatDialectName(ChatDialect dialect) {
-  return dialect == ChatDialect::kK3 ? "k3" : "nano-sft";
+  switch (dialect) {
+    case ChatDialect::kK3:
+      return "k3";
+    case ChatDialect::kNanoSft:
+      return "nano-sft";
+    case ChatDialect::kDsv4:
+      return "dsv4";
+  }
+  return "";
 }
 
 std::string_view ChannelName(Channel channel) {

@@ -64,16 +64,19 @@ struct ChatMessage {
 enum class ChatDialect {
   kK3,       // think and response channels, all closed
   kNanoSft,  // the answer stands in the think channel, nothing is closed; has no thinking mode
+  kDsv4,     // DeepSeek-V4: marks of user and assistant; reasoning of the last turn alone
 };
 
-// "k3" or "nano-sft". Errors: kInvalidArgument.
+// "k3", "nano-sft", "dsv4". Errors: kInvalidArgument.
 Result<ChatDialect> ParseChatDialect(std::string_view name);
 std::string_view ChatDialectName(ChatDialect dialect);
 
 struct ChatOptions {
   std::optional<ChatDialect> dialect;  // default: Tokenizer::default_dialect()
-  bool thinking = true;                // false: no think channel (kK3 only)
+  bool thinking = true;                // false: no think channel (not kNanoSft)
   bool generation_prompt = true;       // end with the head of the assistant's next message
+  // How hard to think, by a name of the model's chat assets; empty: nothing is said (kDsv4 only).
+  std::string effort = {};
 };
 
 // What the text of a generated token belongs to.
@@ -109,7 +112,7 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // "k3" (full vocabulary), "k3-remap", "k3-own", "bytes".
+  // "k3" (full vocabulary), "k3-remap", "k3-own", "dsv4", "dsv4-remap", "bytes".
   virtual std::string_view kind() const = 0;
   // Ids are in [0, vocab_size).
   virtual size_t vocab_size() const = 0;
@@ -122,7 +125,8 @@ class Tokenizer {
   // this vocabulary were trained with one.
   virtual Result<EncodedText> EncodePrompt(std::string_view utf8) const = 0;
   // A conversation. Errors: kInvalidArgument (not UTF-8, a field that the role does not have, no
-  // messages), kUnsupported (no dialect is given and the vocabulary has none).
+  // messages), kUnsupported (no dialect is given and the vocabulary has none, or it has not the
+  // marks of the dialect or not the effort).
   virtual Result<EncodedText> RenderChat(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const = 0;
 
@@ -163,8 +167,8 @@ struct TokenizerSources {
   std::string model_path;    // the model file; companions are looked for beside it. May be empty.
   size_t model_vocab = 0;    // rows of the model's head
   std::string config_label;  // key "tokenizer" of the model's config; "bytes" = byte tokenizer
-  std::string vocab_path;    // vocabulary JSON that the user named; empty = look for one
-  std::string rank_path;     // tiktoken rank file that the user named; empty = look for one
+  std::string vocab_path;    // vocabulary or tokenizer.json that the user named; empty = look
+  std::string rank_path;     // rank file or tokenizer.json that the user named; empty = look
 };
 
 struct LoadedTokenizer {
@@ -175,14 +179,21 @@ struct LoadedTokenizer {
 };
 
 // Finds and reads the tokenizer of a model <folder>/<stem>.bin:
-//   vocabulary JSON  the named one, else <stem>.vocab.json, else vocab.json in <folder>
+//   vocabulary JSON  the named one, else <stem>.vocab.json, else vocab.json or vocab_ds_nano.json
+//   in
+//                    <folder>: kept tokens of a rank file or of a tokenizer.json
 //   rank file        the named one, else the vocabulary's "base", else <stem>.tiktoken,
 //                    base.tiktoken, tiktoken.model beside the vocabulary or the model
+//   tokenizer.json   the named one (as either of the two above), else <stem>.tokenizer.json,
+//                    tokenizer.json, microdeepseek.tokenizer.json beside the vocabulary or the
+//                    model
+//   chat assets      <name>.chat.json beside <name>.tokenizer.json, chat.json beside tokenizer.json
 // Without a vocabulary JSON the rank file is the full Kimi vocabulary (163584 ranks, model vocab
-// 163840); without either, a model whose config says "bytes" has the byte tokenizer. A vocabulary
-// of another size than the model's is an error when it was named (kIncompatible) and left aside
-// with a warning when it was found. Errors: kNotFound (no tokenizer; the hint says what to give),
-// kCorrupt, kIncompatible, kIo, kPermissionDenied; messages name the file.
+// 163840), and a tokenizer.json is the whole vocabulary; without any, a model whose config says
+// "bytes" has the byte tokenizer. A vocabulary of another size than the model's is an error when it
+// was named (kIncompatible) and left aside with a warning when it was found. Errors: kNotFound (no
+// tokenizer; the hint says what to give), kCorrupt, kIncompatible, kUnsupported, kIo,
+// kPermissionDenied; messages name the file.
 Result<LoadedTokenizer> LoadTokenizer(const TokenizerSources& sources);
 
 }  // namespace mk

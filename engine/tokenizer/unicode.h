@@ -46,6 +46,11 @@ inline constexpr uint32_t kLetters =
     CategorySet(Category::kLu, Category::kLl, Category::kLt, Category::kLm, Category::kLo);
 inline constexpr uint32_t kMarks = CategorySet(Category::kMn, Category::kMc, Category::kMe);
 inline constexpr uint32_t kNumbers = CategorySet(Category::kNd, Category::kNl, Category::kNo);
+inline constexpr uint32_t kPunctuation =
+    CategorySet(Category::kPc, Category::kPd, Category::kPs, Category::kPe, Category::kPi,
+                Category::kPf, Category::kPo);
+inline constexpr uint32_t kSymbols =
+    CategorySet(Category::kSm, Category::kSc, Category::kSk, Category::kSo);
 
 // Properties of any number; beyond U+10FFFF those of an unassigned code point.
 CharProperties PropertiesOf(char32_t code_point);

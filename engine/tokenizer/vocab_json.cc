@@ -179,6 +179,7 @@ class Reader {
     }
     Result<ChatDialect> dialect = ParseChatDialect(name);
     if (!dialect) return Bad(dialect.error().message);
+    if (*dialect == ChatDialect::kDsv4) return Bad("\"chat_dialect\" dsv4 needs a tokenizer.json");
     vocab_.dialect = *dialect;
     return {};
   }

@@ -15,7 +15,7 @@ from .messages import Progress
 from .paths import file_argument, model_argument
 
 Precision = Literal["auto", "exact", "bf16", "q8"]
-Dialect = Literal["", "k3", "nano-sft"]
+Dialect = Literal["", "k3", "nano-sft", "dsv4"]
 StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
 

@@ -51,7 +51,7 @@ TEST(Ops, FieldsAreListedWithTypeAndRange) {
   EXPECT_EQ(find("ids").type, "list of int");
   EXPECT_EQ(find("messages").type, "list of map");
   EXPECT_EQ(find("top_p").range, "above 0, at most 1");
-  EXPECT_EQ(find("dialect").range, "k3, nano-sft");
+  EXPECT_EQ(find("dialect").range, "k3, nano-sft, dsv4");
   EXPECT_EQ(find("window").range, "1 to 4096");
   EXPECT_FALSE(find("prompt").required);
 }
