@@ -48,7 +48,7 @@ class Scores {
     blocks_ = arena.Allocate<ScoreBlock>(turn_);
   }
 
-  // Rows [first, end), at most turn() of them. False when a score is not finite.
+  // Scores these rows, at most turn() of them, and picks. False when a score is not finite.
   Result<bool> Run(std::span<const size_t> rows);
   size_t turn() const { return turn_; }
 
