@@ -120,11 +120,11 @@ def render(messages: list[dict[str, str]], thinking: bool, head: bool) -> str:
 
 
 def random_conversation(rng: random.Random, text: Iterable[str]) -> list[dict[str, str]]:
-    """Turns in any order that ends with the user, no marks in the texts."""
+    """Turns in any order, no marks in the texts."""
     plain = iter(text)
     roles = rng.choices(("system", "user", "assistant"), (1, 3, 3), k=rng.randint(0, 6))
     messages = []
-    for role in [*roles, "user"]:
+    for role in [*roles, *([] if roles and rng.random() < 0.3 else ["user"])]:
         message = {"role": role, "content": next(plain)}
         if role == "assistant" and rng.random() < 0.7:
             message["reasoning"] = next(plain)
@@ -140,7 +140,8 @@ def test_conversations_are_written_as_published(texts: list[str]) -> None:
     rows, wanted = [], []
     for _ in range(400):
         messages = random_conversation(rng, rng.sample(plain, 14))
-        thinking, head = rng.random() < 0.5, rng.random() < 0.8
+        thinking = rng.random() < 0.5
+        head = messages[-1]["role"] == "user" and rng.random() < 0.8
         rows.append({"messages": messages, "thinking": thinking, "head": head})
         wanted.append(render(messages, thinking, head))
     # Texts side by side may spell a mark where they meet; only the template's own count here.
