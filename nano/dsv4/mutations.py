@@ -374,6 +374,7 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--only", action="append", choices=tuple(MISTAKES), help="may be repeated")
     p.add_argument("--json", type=Path, help="write the table here")
     args = p.parse_args(argv)
+    torch.set_num_threads(1)  # one token at a time: threads would only wait for each other
     try:
         golden = Golden.load(args.folder)
     except (ValueError, KeyError) as err:
