@@ -20,6 +20,9 @@ void TaskThread::Stop() {
   stopping_.store(true);
   tasks_.Close();
   if (thread_.joinable()) thread_.join();
+  // Tasks that will not run give up what they hold now, not when this object goes.
+  while (tasks_.TryPop()) {
+  }
 }
 
 void TaskThread::Run(const std::string& name, int nice) {
