@@ -281,7 +281,7 @@ def test_a_busy_daemon_is_waited_for(make_daemon: MakeDaemon) -> None:
     assert [one.returncode for one in both] == [0] * 4, outs
     assert len({out for out, _ in outs}) == 1 and outs[0][0].count(b"\n") == len(texts)
     # Else nothing was tested.
-    assert mk.status()["counters"]["requests_busy"] > 0
+    assert mk.status()["counters"]["requests_run_busy"] > 0
 
 
 def test_a_daemon_that_dies_is_one_error(mk: Mk) -> None:
