@@ -32,7 +32,9 @@ std::vector<Task> TasksOf(const BenchPlan& plan) {
     tasks.push_back({BenchKind::kBatch, plan.batch_context, batch});
   }
   for (const size_t prompt : plan.prompts) tasks.push_back({BenchKind::kPrefill, prompt, 1});
-  tasks.push_back({BenchKind::kFirstToken, plan.first_token_prompt, 1});
+  if (plan.first_token_prompt > 0) {
+    tasks.push_back({BenchKind::kFirstToken, plan.first_token_prompt, 1});
+  }
   return tasks;
 }
 

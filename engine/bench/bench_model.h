@@ -25,7 +25,7 @@ struct BenchPlan {
   std::vector<size_t> batches;   // decode so many sequences together, behind `batch_context` tokens
   std::vector<size_t> prompts;   // read prompts of so many tokens
   size_t batch_context = 128;
-  size_t first_token_prompt = 16;
+  size_t first_token_prompt = 16;  // 0: no such point
   // Measured time per point, in steps of at least kLeastSamples.
   std::chrono::milliseconds time{1500};
 

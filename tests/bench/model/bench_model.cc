@@ -1,10 +1,12 @@
 // Speed of one model in one precision, without a daemon:
-//   bench_model MODEL PRECISION THREADS [--quick | --decode | --prefill]
-// --decode and --prefill measure one point each, for a profiler.
+//   bench_model MODEL PRECISION THREADS [--quick | --batches | --decode | --prefill]
+// --batches measures batches of 1, 2, 4 and 8 alone. --decode and --prefill run one point without
+// any limits, for a profiler: they say "ready" when the model is loaded and the point begins.
 
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,7 +53,29 @@ void Print(const BenchPoint& p) {
               p.limit.by == Limit::By::kReads ? "reads" : "arithmetic");
 }
 
-int Run(const char* path, Precision precision, size_t threads, const BenchPlan& plan) {
+// The points alone; no ceilings are measured.
+int RunPoints(const Model& model, Precision precision, Executor& executor, const BenchPlan& plan) {
+  Result<TokenWork> work = model.Work(precision);
+  if (!work) return Refuse(work.error().ToString());
+  Roof roof;
+  roof.precision = precision;
+  roof.work = *work;
+  std::printf("ready\n");
+  std::fflush(stdout);
+  Result<std::vector<BenchPoint>> points = BenchModel(model, executor, roof, plan);
+  if (!points) return Refuse(points.error().ToString());
+  for (const BenchPoint& p : *points) {
+    std::printf("%s: %.1f tok/s\n", NameOf(p).c_str(), p.tokens_per_s);
+  }
+  return 0;
+}
+
+struct Mode {
+  BenchPlan plan;
+  bool bare = false;  // without limits
+};
+
+int Run(const char* path, Precision precision, size_t threads, const Mode& mode) {
   Result<std::unique_ptr<Executor>> executor = Executor::Create(threads);
   if (!executor) return Refuse(executor.error().ToString());
   LoadOptions options;
@@ -60,10 +84,11 @@ int Run(const char* path, Precision precision, size_t threads, const BenchPlan& 
   const auto start = std::chrono::steady_clock::now();
   Result<std::shared_ptr<const Model>> model = LoadModel(path, options);
   if (!model) return Refuse(model.error().ToString());
+  if (mode.bare) return RunPoints(**model, precision, **executor, mode.plan);
   const std::chrono::duration<double> load = std::chrono::steady_clock::now() - start;
   std::printf("%s, %s, %s, loaded in %.2f s\n", path, PrecisionName(precision).data(),
               KernelTarget().data(), load.count());
-  Result<BenchReport> report = RunBench(**model, precision, **executor, plan);
+  Result<BenchReport> report = RunBench(**model, precision, **executor, mode.plan);
   if (!report) return Refuse(report.error().ToString());
   for (const Ceilings& ceilings : report->ceilings) Print(ceilings);
   Print(report->roof);
@@ -73,21 +98,31 @@ int Run(const char* path, Precision precision, size_t threads, const BenchPlan& 
   return 0;
 }
 
+std::optional<Mode> ModeOf(std::string_view option) {
+  Mode mode;
+  mode.plan = option == "--quick" ? BenchPlan::Quick() : BenchPlan::Full();
+  if (option.empty() || option == "--quick") return mode;
+  mode.bare = option == "--decode" || option == "--prefill";
+  if (!mode.bare && option != "--batches") return std::nullopt;
+  if (option != "--decode") mode.plan.contexts = {};
+  if (option != "--prefill") mode.plan.prompts = {};
+  if (option != "--batches") mode.plan.batches = {};
+  mode.plan.first_token_prompt = 0;
+  if (mode.bare) {
+    (option == "--decode" ? mode.plan.contexts : mode.plan.prompts).resize(1);
+    mode.plan.time = std::chrono::seconds(20);
+  }
+  return mode;
+}
+
 }  // namespace
 }  // namespace mk
 
 int main(int argc, char** argv) {
-  const std::string_view option = argc == 5 ? argv[4] : "";
-  mk::BenchPlan plan = option == "--quick" ? mk::BenchPlan::Quick() : mk::BenchPlan::Full();
-  if (option == "--decode" || option == "--prefill") {
-    const bool decode = option == "--decode";
-    plan.contexts = decode ? std::vector<size_t>{128} : std::vector<size_t>{};
-    plan.prompts = decode ? std::vector<size_t>{} : std::vector<size_t>{500};
-    plan.batches = {};
-    plan.time = std::chrono::seconds(10);
-  } else if ((argc != 4 && argc != 5) || (argc == 5 && option != "--quick")) {
+  const auto mode = mk::ModeOf(argc == 5 ? argv[4] : "");
+  if ((argc != 4 && argc != 5) || !mode) {
     return mk::Refuse(
-        "usage: bench_model MODEL PRECISION THREADS [--quick | --decode | --prefill]");
+        "usage: bench_model MODEL PRECISION THREADS [--quick | --batches | --decode | --prefill]");
   }
   const auto precision = mk::ParsePrecision(argv[2]);
   if (!precision) return mk::Refuse("the precision is exact, bf16 or q8");
@@ -96,5 +131,5 @@ int main(int argc, char** argv) {
   if (std::from_chars(argv[3], end, threads).ptr != end || threads == 0) {
     return mk::Refuse("the number of threads is a positive number");
   }
-  return mk::Run(argv[1], *precision, threads, plan);
+  return mk::Run(argv[1], *precision, threads, *mode);
 }
