@@ -46,6 +46,10 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddPrecision(args.precision, "Arithmetic");
   app.add_flag("--no-chunked-prefill", no_chunked_prefill_,
                "Read the prompt token by token instead of in blocks of 64");
+  app.add_flag(
+      "--no-prefix-cache", no_prefix_cache_,
+      "Read the whole prompt, even where its beginning was read before, and keep nothing of "
+      "it; the answer is the same");
   app.add_option("--timeout", timeout_, "Give up after so long: 90, 1.5s, 10m")->type_name("TIME");
 }
 
@@ -71,6 +75,7 @@ Status GenerationOptions::Take(protocol::RunArgs& args) const {
   args.top_k = static_cast<uint32_t>(top_k_);
   args.seed = seed_;
   args.chunked_prefill = !no_chunked_prefill_;
+  args.prefix_cache = !no_prefix_cache_;
   MakeAbsolute(args.model);
   return {};
 }

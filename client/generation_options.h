@@ -36,6 +36,7 @@ class GenerationOptions {
   bool chat_ = false;
   bool no_thinking_ = false;
   bool no_chunked_prefill_ = false;
+  bool no_prefix_cache_ = false;
   uint64_t max_new_;
   uint64_t top_k_ = 0;
   std::optional<uint64_t> seed_;

@@ -88,6 +88,16 @@ uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
   return found == map.end() ? 0 : found->second;
 }
 
+// For what the ledger's bytes are promised: ": models 11 MiB, prefixes 300 KiB".
+std::string LedgerText(const std::map<std::string, uint64_t>& memory) {
+  std::string text;
+  for (const auto& [name, bytes] : memory) {
+    if (bytes == 0 || name == "budget" || name == "used" || name == "resident") continue;
+    text += (text.empty() ? ": " : ", ") + Printable(name) + " " + BytesText(bytes);
+  }
+  return text;
+}
+
 std::string StatusText(const protocol::StatusDone& status) {
   std::string text = "microkimid " + status.build_id + ", pid " + std::to_string(status.pid) +
                      ", up " + Seconds(status.uptime_ms) + (status.stopping ? ", stopping" : "") +
@@ -100,7 +110,7 @@ std::string StatusText(const protocol::StatusDone& status) {
           std::to_string(status.max_batch) + "\n";
   text += "precision " + status.precision + ", where a run asks for no other\n";
   text += "memory    " + BytesText(Entry(status.memory, "used")) + " of " +
-          BytesText(Entry(status.memory, "budget")) + "\n";
+          BytesText(Entry(status.memory, "budget")) + LedgerText(status.memory) + "\n";
   text += "models    " + std::to_string(status.models.size()) + "\n";
   for (const auto& model : status.models) text += ModelLine(model);
   text += "requests  " + std::to_string(status.requests.size()) + "\n";

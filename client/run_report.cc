@@ -2,20 +2,23 @@
 
 #include <array>
 #include <cstdio>
+#include <string>
 
 namespace mk::client {
 
 std::string RunStatsText(const protocol::RunDone& done) {
   std::array<char, 512> line;
-  std::snprintf(line.data(), line.size(),
-                "%llu tokens, %.1f tok/s; prompt %llu tokens in %.2f s; first token after %.2f s; "
-                "%s, seed %llu; %s%s; model %s",
-                static_cast<unsigned long long>(done.usage.completion_tokens),
-                done.timing.tok_per_s, static_cast<unsigned long long>(done.usage.prompt_tokens),
-                done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
-                static_cast<unsigned long long>(done.options.seed),
-                done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
-                done.trust.fingerprint.c_str());
+  std::string cached;
+  if (done.usage.cached > 0) cached = " (" + std::to_string(done.usage.cached) + " cached)";
+  std::snprintf(
+      line.data(), line.size(),
+      "%llu tokens, %.1f tok/s; prompt %llu tokens%s in %.2f s; first token after %.2f s; "
+      "%s, seed %llu; %s%s; model %s",
+      static_cast<unsigned long long>(done.usage.completion_tokens), done.timing.tok_per_s,
+      static_cast<unsigned long long>(done.usage.prompt_tokens), cached.c_str(),
+      done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
+      static_cast<unsigned long long>(done.options.seed), done.trust.degraded ? "DEGRADED, " : "",
+      done.trust.precision.c_str(), done.trust.fingerprint.c_str());
   return line.data();
 }
 

@@ -178,6 +178,12 @@ constexpr Setting kSettings[] = {
        c.spine_cache_smallest = r.Size("spine_cache_smallest", n);
      },
      Same<&Config::spine_cache_smallest>},
+    {{"prefix_cache", "true", "keep states of prompts: what was read before is not read again"},
+     [](Reader& r, Node n, Config& c) { c.prefix_cache = r.Bool("prefix_cache", n); },
+     Same<&Config::prefix_cache>},
+    {{"prefix_cache_limit", "\"1GiB\"", "bytes of them; \"auto\": an eighth of the budget"},
+     [](Reader& r, Node n, Config& c) { c.prefix_cache_limit = r.Size("prefix_cache_limit", n); },
+     Same<&Config::prefix_cache_limit>},
     {{"log_level", "\"info\"", "trace, debug, info, warn, error, off"},
      [](Reader& r, Node n, Config& c) { c.log_level = r.LogLevel("log_level", n); },
      Same<&Config::log_level>},

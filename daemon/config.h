@@ -31,6 +31,8 @@ struct Config {
   bool spine_cache = true;
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
+  bool prefix_cache = true;
+  uint64_t prefix_cache_limit = 0;          // bytes; 0: from the budget
   std::chrono::milliseconds idle_exit{-1};  // leave after so long without a client; negative: never
   std::string log_level = "info";
 };

@@ -41,6 +41,8 @@ std::string_view MemoryUseName(MemoryUse use) {
       return "models";
     case MemoryUse::kSequences:
       return "sequences";
+    case MemoryUse::kPrefixes:
+      return "prefixes";
     case MemoryUse::kCount:
       break;
   }
@@ -65,13 +67,24 @@ void Reservation::Release() {
 }
 
 std::optional<Reservation> Ledger::Reserve(MemoryUse use, uint64_t bytes) {
+  while (const uint64_t missing = TryBook(bytes)) {
+    if (use == MemoryUse::kPrefixes || !reclaim_ || reclaim_(missing) == 0) return std::nullopt;
+  }
+  by_use_[static_cast<size_t>(use)] += bytes;
+  return Reservation(this, use, bytes);
+}
+
+uint64_t Ledger::TryBook(uint64_t bytes) {
   uint64_t now = total_.load();
   do {
     const uint64_t limit = budget_.load();
-    if (now > limit || bytes > limit - now) return std::nullopt;
+    if (now > limit) {
+      const uint64_t over = now - limit;
+      return over + std::min(bytes, std::numeric_limits<uint64_t>::max() - over);
+    }
+    if (bytes > limit - now) return bytes - (limit - now);
   } while (!total_.compare_exchange_weak(now, now + bytes));
-  by_use_[static_cast<size_t>(use)] += bytes;
-  return Reservation(this, use, bytes);
+  return 0;
 }
 
 Reservation Ledger::Book(MemoryUse use, uint64_t bytes) {

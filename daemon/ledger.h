@@ -2,7 +2,8 @@
 //
 // Memory is reserved before it is used; what does not fit is refused before anything is allocated.
 // Thread-safe. A Reservation gives its bytes back when it goes out of scope; the ledger outlives
-// its reservations.
+// its reservations. What the prefix cache holds counts as free: it is given up when somebody else
+// needs the room.
 
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -19,6 +21,7 @@ namespace mk::daemon {
 enum class MemoryUse : size_t {
   kModels,     // what loaded models hold beside the mapped file
   kSequences,  // states and caches of running requests
+  kPrefixes,   // the prefix cache, which gives way to the others
   kCount,
 };
 
@@ -53,6 +56,10 @@ class Ledger {
  public:
   explicit Ledger(uint64_t budget) : budget_(budget) {}
 
+  // What frees bytes of the prefix cache when a reservation does not fit: it is given what is
+  // missing and returns what it freed. Called from any thread that reserves. Set before those run.
+  void SetReclaim(std::function<uint64_t(uint64_t)> reclaim) { reclaim_ = std::move(reclaim); }
+
   // Nothing when the bytes do not fit into what is left of the budget.
   std::optional<Reservation> Reserve(MemoryUse use, uint64_t bytes);
   // For what is in use already and cannot be given back: books it whether it fits or not.
@@ -65,13 +72,17 @@ class Ledger {
   uint64_t used(MemoryUse use) const { return by_use_[static_cast<size_t>(use)].load(); }
   uint64_t available() const {
     const uint64_t limit = budget();
-    const uint64_t now = used();
+    const uint64_t now = used() - used(MemoryUse::kPrefixes);
     return now < limit ? limit - now : 0;
   }
 
  private:
   friend class Reservation;
 
+  // Bytes that are missing; 0: they are booked now.
+  uint64_t TryBook(uint64_t bytes);
+
+  std::function<uint64_t(uint64_t)> reclaim_;
   std::atomic<uint64_t> budget_;
   std::atomic<uint64_t> total_{0};
   std::array<std::atomic<uint64_t>, static_cast<size_t>(MemoryUse::kCount)> by_use_{};

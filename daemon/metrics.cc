@@ -27,6 +27,7 @@ constexpr std::array<MetricInfo, kSize<Counter>> kCounters = {{
     {"outbox_pauses", "", "times a stream was left out until its client caught up"},
     {"prompt_tokens", "", "tokens of the prompts of runs that started"},
     {"prefill_tokens", "", "prompt tokens computed"},
+    {"cached_tokens", "", "prompt tokens that the prefix cache spared"},
     {"generated_tokens", "", "tokens generated"},
     {"forwards", "", "forward passes"},
     {"expert_picks", "", "experts that the routers chose, over all tokens and layers"},

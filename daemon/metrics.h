@@ -47,6 +47,7 @@ enum class Counter : size_t {
   kOutboxPauses,
   kPromptTokens,
   kPrefillTokens,
+  kCachedTokens,
   kGeneratedTokens,
   kForwards,
   kExpertPicks,

@@ -28,6 +28,7 @@
 
 #include "daemon/ledger.h"
 #include "daemon/metrics.h"
+#include "daemon/prefix_cache.h"
 #include "daemon/step_task.h"
 #include "daemon/task_thread.h"
 #include "engine/base/file.h"
@@ -43,6 +44,7 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Error tokenizer_error;  // why there is none
   std::vector<std::string> warnings;
+  std::shared_ptr<PrefixShelf> prefixes;  // goes before the model does; may be null
 };
 
 // A model and the vocabulary files that were named for it (empty: those beside it).

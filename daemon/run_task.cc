@@ -143,7 +143,31 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
   }
 }
 
+// Where states of prompts are kept; null: the run neither uses nor leaves any. What every token
+// shows is only seen while it is read.
+PrefixShelf* RunTask::shelf() const {
+  return plan_.args.prefix_cache && !capture_ ? plan_.loaded->prefixes.get() : nullptr;
+}
+
 Status RunTask::Start() {
+  auto known = MakeSequence();
+  if (!known) return Fail(known.error());
+  return MakeGeneration(*known);
+}
+
+// A copy of the longest known beginning of the prompt, or an empty sequence.
+Result<KnownPrompt> RunTask::MakeSequence() {
+  const PrefixKind kind{plan_.precision, plan_.args.chunked_prefill};
+  KnownPrompt known;
+  if (PrefixShelf* prefixes = shelf()) {
+    auto found = prefixes->Find(kind, plan_.prompt);
+    sequence_ = std::move(found.state);
+    known_logits_ = std::move(found.logits);
+    known = {found.tokens, known_logits_};
+    marks_ = prefixes->Marks(kind, known.tokens, found.shared, plan_.prompt.size());
+    std::reverse(marks_.begin(), marks_.end());
+  }
+  if (sequence_) return known;
   SequenceOptions options;
   options.precision = plan_.precision;
   options.max_tokens = ContextLimit(model().info());
@@ -151,7 +175,10 @@ Status RunTask::Start() {
   auto sequence = model().NewSequence(options);
   if (!sequence) return Fail(sequence.error());
   sequence_ = std::move(*sequence);
+  return known;
+}
 
+Status RunTask::MakeGeneration(const KnownPrompt& known) {
   GenerationOptions generation;
   generation.sampling = SamplingOf(plan_.args, plan_.seed);
   generation.max_new = plan_.args.max_new;
@@ -162,13 +189,26 @@ Status RunTask::Start() {
   const auto& tokenizer = plan_.loaded->tokenizer;
   if (plan_.chat) channels = tokenizer->NewChannelParser(plan_.chat_options);
   auto made = Generation::Create(*sequence_, model().info().vocab, std::move(plan_.prompt),
-                                 std::move(generation), tokenizer, std::move(channels));
+                                 std::move(generation), tokenizer, std::move(channels), known);
   if (!made) return Fail(made.error());
   generation_ = std::move(*made);
   return {};
 }
 
+Result<StepOutcome> RunTask::Begin() {
+  StepOutcome outcome;
+  outcome.known = generation_->known_tokens();
+  auto step = generation_->Begin();
+  if (!step) return Fail(step.error());
+  if (prefilling()) return outcome;
+  TakeStep(*step, outcome);
+  Settle(outcome);
+  return outcome;
+}
+
 Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
+  // A piece of the prompt ends at the next place that is to be stored.
+  if (!marks_.empty()) max_tokens = std::min(max_tokens, marks_.back() - sequence_->length());
   if (capture_) max_tokens = std::min(max_tokens, kCapturedTokens);
   std::optional<ForwardItem> item;
   if (normalising_) {
@@ -195,23 +235,39 @@ Result<StepOutcome> RunTask::Accept() {
   } else {
     auto step = generation_->Accept();
     if (!step) return Fail(step.error());
+    if (was_prefilling) StorePrefix();
     TakeStep(*step, outcome);
-  }
-  // A row of logits belongs to the token before it: the last of the prompt, or a generated one.
-  if (plan_.args.want_logits && !prefilling()) {
-    AppendRow("logits", sequence_->length() - 1, generation_->logits(), outcome.messages);
   }
   if (was_prefilling && prefilling()) {
     outcome.messages.emplace_back(protocol::Progress{"prefill", generation_->ingested_tokens(),
                                                      generation_->prompt_tokens(), "tokens"});
   }
-  if (!generation_->finished()) return outcome;
+  Settle(outcome);
+  return outcome;
+}
+
+// The last token has not been read yet when the prompt has just ended.
+void RunTask::StorePrefix() {
+  if (marks_.empty() || sequence_->length() != marks_.back()) return;
+  marks_.pop_back();
+  const std::span<const float> logits =
+      prefilling() ? std::span<const float>() : generation_->logits();
+  shelf()->Store({plan_.precision, plan_.args.chunked_prefill},
+                 generation_->prompt().first(sequence_->length()), *sequence_, logits);
+}
+
+// What follows every step: the row of logits that is wanted, and the end.
+void RunTask::Settle(StepOutcome& outcome) {
+  // A row of logits belongs to the token before it: the last of the prompt, or a generated one.
+  if (plan_.args.want_logits && !prefilling()) {
+    AppendRow("logits", sequence_->length() - 1, generation_->logits(), outcome.messages);
+  }
+  if (!generation_->finished()) return;
   if (!normalising_ && WantsLastToken()) {
     normalising_ = true;
   } else {
     outcome.done = Done();
   }
-  return outcome;
 }
 
 // Whether the last token must still be read because its tensors are wanted.
@@ -271,7 +327,8 @@ protocol::RunDone RunTask::Done() const {
   }
   done.prompt_ids.assign(generation_->prompt().begin(), generation_->prompt().end());
   done.ids.assign(generation_->emitted().begin(), generation_->emitted().end());
-  done.usage = {generation_->prompt_tokens(), generation_->emitted().size(), plan_.unknown};
+  done.usage = {generation_->prompt_tokens(), generation_->emitted().size(), plan_.unknown,
+                generation_->known_tokens()};
   AddTokenTimes(done.timing);
 
   protocol::RunOptions& options = done.options;

@@ -39,6 +39,7 @@ class RunTask : public StepTask {
 
   const Model& model() const override { return *plan_.loaded->model; }
   Status Start() override;
+  Result<StepOutcome> Begin() override;
   bool prefilling() const override { return generation_->prefilling(); }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
   Result<StepOutcome> Accept() override;
@@ -46,6 +47,11 @@ class RunTask : public StepTask {
   ForwardObserver* observer() override { return capture_ ? &*capture_ : nullptr; }
 
  private:
+  Result<KnownPrompt> MakeSequence();
+  Status MakeGeneration(const KnownPrompt& known);
+  PrefixShelf* shelf() const;
+  void StorePrefix();
+  void Settle(StepOutcome& outcome);
   void TakeStep(const GenerationStep& step, StepOutcome& outcome);
   void TakeText(const std::vector<TextPiece>& pieces);
   protocol::TokenChunk NextChunk(const GenerationStep& step);
@@ -57,6 +63,9 @@ class RunTask : public StepTask {
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Generation> generation_;
   std::optional<TensorCapture> capture_;
+  // Of the prefix cache: places of the prompt to store at, in descending order.
+  std::vector<size_t> marks_;
+  std::vector<float> known_logits_;
   bool normalising_ = false;  // the last token is being ingested, for its tensors
 
   std::string answer_;

@@ -30,8 +30,9 @@ class FanOut : public ForwardObserver {
                 std::span<const float> weights) override {
     if (auto* to = observers_[item]) to->OnRouter(0, position, layer, experts, weights);
   }
-  void OnCompressed(size_t item, size_t layer, size_t row, std::span<const float> values) override {
-    if (auto* to = observers_[item]) to->OnCompressed(0, layer, row, values);
+  void OnCompressed(size_t item, size_t position, size_t layer, size_t row,
+                    std::span<const float> values) override {
+    if (auto* to = observers_[item]) to->OnCompressed(0, position, layer, row, values);
   }
   void OnIndexer(size_t item, size_t position, size_t layer, std::span<const int32_t> rows,
                  std::span<const float> scores) override {
@@ -55,6 +56,8 @@ size_t MessageCost(const protocol::Body& message) {
   if (const auto* routes = std::get_if<protocol::RoutesChunk>(&message)) {
     size_t picks = 0;
     for (const auto& layer : routes->layers) picks += layer.experts.size();
+    for (const auto& layer : routes->indexed) picks += layer.rows.size();
+    picks += routes->compressed.size();
     return kEnvelope + picks * 12;
   }
   return kEnvelope;
@@ -175,7 +178,17 @@ void Scheduler::Activate() {
     control.started_us.store(NowMicroseconds());
     control.phase.store(RequestControl::kPrefill);
     sink_({entry.request.key, RequestStarted{}});
+    Begin(entry);
   }
+}
+
+// What a task has to say before its first step: the first token, when its prompt was known.
+void Scheduler::Begin(Entry& entry) {
+  auto outcome = entry.request.task->Begin();
+  if (!outcome) return Finish(entry, Fail(outcome.error()));
+  entry.request.control->prompt_done += outcome->known;
+  metrics_.Add(Counter::kCachedTokens, outcome->known);
+  Deliver(entry, std::move(*outcome));
 }
 
 // False: there is no room now, or (the entry has ended) there never will be.
@@ -395,9 +408,15 @@ void Scheduler::AcceptOne(Entry& entry) {
   }
   auto outcome = entry.request.task->Accept();
   if (!outcome) return Finish(entry, Fail(outcome.error()));
-  if (!entry.request.task->prefilling()) control.phase.store(RequestControl::kDecode);
-  for (auto& message : outcome->messages) Send(entry, std::move(message));
-  if (outcome->done) Finish(entry, std::move(*outcome->done));
+  Deliver(entry, std::move(*outcome));
+}
+
+void Scheduler::Deliver(Entry& entry, StepOutcome outcome) {
+  if (!entry.request.task->prefilling()) {
+    entry.request.control->phase.store(RequestControl::kDecode);
+  }
+  for (auto& message : outcome.messages) Send(entry, std::move(message));
+  if (outcome.done) Finish(entry, std::move(*outcome.done));
 }
 
 void Scheduler::Send(Entry& entry, protocol::Body message) {

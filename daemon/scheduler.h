@@ -117,6 +117,7 @@ class Scheduler {
   void TakeSubmissions();
   void EndCancelledAndLate();
   void Activate();
+  void Begin(Entry& entry);
   Entry* FindExclusive();
   bool ReserveFor(Entry& entry);
   void RunExclusive(Entry& entry);
@@ -131,6 +132,7 @@ class Scheduler {
   Status Forward(const Model& model, std::span<ForwardItem> items, std::span<Entry* const> entries);
   void AcceptAll();
   void AcceptOne(Entry& entry);
+  void Deliver(Entry& entry, StepOutcome outcome);
   void Send(Entry& entry, protocol::Body message);
   void Finish(Entry& entry, Result<protocol::Body> result, bool timed_out = false);
   void RemoveEnded();

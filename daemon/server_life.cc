@@ -47,6 +47,12 @@ SpineCacheOptions SpineCacheOf(const Config& config) {
 
 }  // namespace
 
+uint64_t PrefixLimit(const Config& config, uint64_t budget) {
+  if (!config.prefix_cache) return 0;
+  return config.prefix_cache_limit > 0 ? config.prefix_cache_limit
+                                       : PrefixCache::DefaultLimit(budget);
+}
+
 Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   auto parts = std::make_unique<Parts>(std::move(setup));
   const Config& config = parts->setup.config;
@@ -77,7 +83,13 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
 
   IoQueue& events = parts->events;
   parts->registry = std::make_unique<ModelRegistry>(
-      parts->ledger, parts->metrics, LoadWithEngine, [&events](LoadEvent event) {
+      parts->ledger, parts->metrics,
+      [&prefixes = parts->prefixes](const ModelRef& ref, const LoadOptions& options) {
+        auto loaded = LoadWithEngine(ref, options);
+        if (loaded) loaded->prefixes = prefixes.NewShelf(loaded->model->info());
+        return loaded;
+      },
+      [&events](LoadEvent event) {
         std::visit([&events](auto& one) { events.Push(std::move(one)); }, event);
       });
   parts->registry->SetKeepAlive(config.keep_alive);
@@ -108,7 +120,8 @@ void Server::TakeSignals() {
     if (info.ssi_signo == SIGHUP) {
       ReloadConfig();
     } else if (stop_deadline_) {
-      stop_deadline_ = Clock::now();  // asked twice: at once
+      spdlog::info("asked twice: leaving at once");
+      stop_deadline_ = Clock::now();
     } else {
       BeginStop(kDefaultGrace, info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
     }
@@ -147,6 +160,7 @@ void Server::ApplyConfig(Config config) {
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
+  parts_->prefixes.SetLimit(PrefixLimit(core_.config, parts_->ledger.budget()));
   spdlog::info("read {}: {}", parts_->setup.options.config_file,
                changed.empty() ? "nothing changed" : "changed " + changed);
 }

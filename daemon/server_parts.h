@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "daemon/prefix_cache.h"
 #include "daemon/server.h"
 #include "daemon/watchdog.h"
 #include "engine/model/executor.h"
@@ -19,16 +20,23 @@ inline constexpr size_t kActivePerBatch = 4;
 // What requests are told when the daemon leaves.
 protocol::Error ShuttingDown();
 
+// Bytes that the prefix cache may take.
+uint64_t PrefixLimit(const Config& config, uint64_t budget);
+
 struct Server::Parts {
   explicit Parts(ServerSetup given)
       : setup(std::move(given)),
-        ledger(setup.config.memory > 0 ? setup.config.memory : DefaultMemoryBudget()) {}
+        ledger(setup.config.memory > 0 ? setup.config.memory : DefaultMemoryBudget()),
+        prefixes(ledger, PrefixLimit(setup.config, ledger.budget())) {
+    ledger.SetReclaim([this](uint64_t bytes) { return prefixes.Reclaim(bytes); });
+  }
 
   ServerSetup setup;
   int threads = 1;
   SchedulerLimits limits;
   Metrics metrics;
   Ledger ledger;
+  PrefixCache prefixes;
   IoQueue events{kIoQueueCapacity};
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Transport> transport;

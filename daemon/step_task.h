@@ -26,6 +26,7 @@ size_t MessageCost(const protocol::Body& message);
 struct StepOutcome {
   std::vector<protocol::Body> messages;  // chunks and progress, in order
   std::optional<protocol::Body> done;    // the last message, if the task is finished
+  size_t known = 0;  // of Begin(): tokens of the prompt that need not be read
 };
 
 class StepTask {
@@ -35,6 +36,8 @@ class StepTask {
   virtual const Model& model() const = 0;
   // Makes the sequence. Called once, when the task's turn has come and its memory is reserved.
   virtual Status Start() = 0;
+  // What there is to say before the first forward pass. Called once, after Start().
+  virtual Result<StepOutcome> Begin() { return StepOutcome{}; }
   // Whether the next item belongs to the prompt.
   virtual bool prefilling() const = 0;
   // The next item: one token, or while prefilling at most `max_tokens` (at least kPrefillBlock),

@@ -45,12 +45,32 @@ void TensorCapture::OnHidden(size_t, size_t position, size_t layer, std::span<co
 
 void TensorCapture::OnRouter(size_t, size_t position, size_t layer,
                              std::span<const int32_t> experts, std::span<const float> weights) {
-  if (!want_routes_ || position < first_ || position - first_ >= tokens_) return;
+  protocol::RoutesChunk* const routes = RoutesAt(position);
+  if (routes == nullptr) return;
   protocol::RouterPick pick;
   pick.layer = static_cast<uint32_t>(layer);
   pick.experts.assign(experts.begin(), experts.end());
   pick.weights.assign(weights.begin(), weights.end());
-  routes_[position - first_].layers.push_back(std::move(pick));
+  routes->layers.push_back(std::move(pick));
+}
+
+void TensorCapture::OnIndexer(size_t, size_t position, size_t layer, std::span<const int32_t> rows,
+                              std::span<const float> scores) {
+  protocol::RoutesChunk* const routes = RoutesAt(position);
+  if (routes == nullptr || rows.empty()) return;
+  routes->indexed.push_back(
+      {static_cast<uint32_t>(layer), {rows.begin(), rows.end()}, {scores.begin(), scores.end()}});
+}
+
+void TensorCapture::OnCompressed(size_t, size_t position, size_t layer, size_t row,
+                                 std::span<const float>) {
+  protocol::RoutesChunk* const routes = RoutesAt(position);
+  if (routes != nullptr) routes->compressed.push_back({static_cast<uint32_t>(layer), row});
+}
+
+protocol::RoutesChunk* TensorCapture::RoutesAt(size_t position) {
+  const bool here = position >= first_ && position - first_ < tokens_;
+  return want_routes_ && here ? &routes_[position - first_] : nullptr;
 }
 
 void TensorCapture::Take(std::vector<protocol::Body>& messages) {
@@ -63,8 +83,10 @@ void TensorCapture::Take(std::vector<protocol::Body>& messages) {
       protocol::RoutesChunk& chunk = routes_[token];
       chunk.position = first_ + token;
       // Layers come in order, but not if a model looks at several of them at once.
-      std::sort(chunk.layers.begin(), chunk.layers.end(),
-                [](const auto& a, const auto& b) { return a.layer < b.layer; });
+      const auto by_layer = [](const auto& a, const auto& b) { return a.layer < b.layer; };
+      std::stable_sort(chunk.layers.begin(), chunk.layers.end(), by_layer);
+      std::stable_sort(chunk.indexed.begin(), chunk.indexed.end(), by_layer);
+      std::stable_sort(chunk.compressed.begin(), chunk.compressed.end(), by_layer);
       messages.emplace_back(std::move(chunk));
     }
   }

@@ -1,4 +1,5 @@
-// TensorCapture: hidden states and router picks of one request, row by row, as messages.
+// TensorCapture: hidden states and picks of routers and indexers of one request, row by row, as
+// messages.
 //
 // A forward pass shows them layer by layer for all its positions; clients want them position by
 // position. Between two Take() calls it holds one item's worth.
@@ -22,6 +23,10 @@ class TensorCapture : public ForwardObserver {
   void OnHidden(size_t item, size_t position, size_t layer, std::span<const float> rows) override;
   void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
                 std::span<const float> weights) override;
+  void OnIndexer(size_t item, size_t position, size_t layer, std::span<const int32_t> rows,
+                 std::span<const float> scores) override;
+  void OnCompressed(size_t item, size_t position, size_t layer, size_t row,
+                    std::span<const float> values) override;
 
   // Before a forward pass over `tokens` tokens from the absolute position `first` on, of a model
   // whose residual streams are `hidden` wide together.
@@ -30,6 +35,9 @@ class TensorCapture : public ForwardObserver {
   void Take(std::vector<protocol::Body>& messages);
 
  private:
+  // Of a position of this pass, if routes are wanted; else null.
+  protocol::RoutesChunk* RoutesAt(size_t position);
+
   const size_t layers_;
   const bool want_hidden_;
   const bool want_routes_;

@@ -113,6 +113,7 @@ struct RunArgs {
   std::optional<uint64_t> seed;
   std::string precision = kAutoPrecision;
   bool chunked_prefill = true;
+  bool prefix_cache = true;       // false: read the whole prompt, and keep nothing of it
   std::vector<std::string> stop;  // text that ends the answer, not part of it
   uint64_t timeout_ms = 0;        // 0: none
   bool logprobs = false;
@@ -265,16 +266,32 @@ struct TensorChunk {
   bool operator==(const TensorChunk&) const = default;
 };
 
-// type "chunk", kind "routes": what the routers picked for the token at `position`.
+// type "chunk", kind "routes": what routers and indexers picked for the token at `position`.
 struct RouterPick {
   uint32_t layer = 0;
   std::vector<int32_t> experts;  // best first, [top_k]
   std::vector<double> weights;   // after renormalisation, [top_k]
   bool operator==(const RouterPick&) const = default;
 };
+// The compressed rows that an indexer picked.
+struct IndexPick {
+  uint32_t layer = 0;
+  std::vector<int32_t> rows;   // ascending
+  std::vector<double> scores;  // of the rows; none when there was nothing to choose
+  bool operator==(const IndexPick&) const = default;
+};
+// Row `row` of a layer's compressed cache: made of a group of tokens that ends at the position.
+struct CompressedRow {
+  uint32_t layer = 0;
+  uint64_t row = 0;
+  bool operator==(const CompressedRow&) const = default;
+};
 struct RoutesChunk {
   uint64_t position = 0;
   std::vector<RouterPick> layers;
+  // Of architectures with compressed attention.
+  std::vector<IndexPick> indexed;
+  std::vector<CompressedRow> compressed;
   bool operator==(const RoutesChunk&) const = default;
 };
 
@@ -399,7 +416,8 @@ struct UnloadDone {
 struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
-  uint64_t unk = 0;  // tokens of the prompt that stand for text that the vocabulary cannot spell
+  uint64_t unk = 0;     // tokens of the prompt that stand for text that the vocabulary cannot spell
+  uint64_t cached = 0;  // tokens of the prompt that were read before and not read again
   bool operator==(const Usage&) const = default;
 };
 

@@ -49,9 +49,23 @@ struct Schema<RouterPick> {
 };
 
 template <>
+struct Schema<IndexPick> {
+  static constexpr auto fields =
+      std::make_tuple(Required("layer", &IndexPick::layer), Required("rows", &IndexPick::rows),
+                      Required("scores", &IndexPick::scores));
+};
+
+template <>
+struct Schema<CompressedRow> {
+  static constexpr auto fields = std::make_tuple(Required("layer", &CompressedRow::layer),
+                                                 Required("row", &CompressedRow::row));
+};
+
+template <>
 struct Schema<RoutesChunk> {
-  static constexpr auto fields = std::make_tuple(Required("position", &RoutesChunk::position),
-                                                 Required("layers", &RoutesChunk::layers));
+  static constexpr auto fields = std::make_tuple(
+      Required("position", &RoutesChunk::position), Required("layers", &RoutesChunk::layers),
+      Optional("indexed", &RoutesChunk::indexed), Optional("compressed", &RoutesChunk::compressed));
 };
 
 template <>
@@ -152,9 +166,10 @@ struct Schema<UnloadDone> {
 
 template <>
 struct Schema<Usage> {
-  static constexpr auto fields = std::make_tuple(
-      Required("prompt_tokens", &Usage::prompt_tokens),
-      Required("completion_tokens", &Usage::completion_tokens), Required("unk", &Usage::unk));
+  static constexpr auto fields =
+      std::make_tuple(Required("prompt_tokens", &Usage::prompt_tokens),
+                      Required("completion_tokens", &Usage::completion_tokens),
+                      Required("unk", &Usage::unk), Optional("cached", &Usage::cached));
 };
 
 template <>

@@ -113,6 +113,8 @@ struct Schema<RunArgs> {
                kPrecisionRule),
       Optional("chunked_prefill", &RunArgs::chunked_prefill,
                "read the prompt in blocks of 64 tokens; false: token by token"),
+      Optional("prefix_cache", &RunArgs::prefix_cache,
+               "use and keep states of prompts; the answer is the same without"),
       Optional("stop", &RunArgs::stop, "texts that end the answer",
                Rule{}.NotEmpty().Bytes(256).Items(16)),
       Optional("timeout_ms", &RunArgs::timeout_ms, "give up after so long; 0: never",

@@ -101,7 +101,8 @@ void Report(const AttentionPass& pass, std::span<const ClosedGroup> groups) {
   for (const ClosedGroup& closed : groups) {
     const std::byte* kept = closed.item->sequence->CompressedRow(pass.layer, closed.group);
     LoadCachedRows(shape, kept, shape.bytes(), 1, row.data());
-    pass.batch.observer->OnCompressed(closed.item->index, pass.layer, closed.group, row);
+    const size_t last = (closed.group + 1) * pass.shape.ratio[pass.layer] - 1;
+    pass.batch.observer->OnCompressed(closed.item->index, last, pass.layer, closed.group, row);
   }
 }
 

@@ -62,6 +62,16 @@ Status CheckRoom(size_t held, size_t prompt, size_t max_new, size_t limit) {
               "shorten the prompt or ask for fewer tokens");
 }
 
+Status CheckKnown(const KnownPrompt& known, size_t held, size_t prompt, size_t vocab) {
+  if (known.tokens > held || known.tokens > prompt) {
+    return Fail(ErrorCode::kInvalidArgument, "more of the prompt is called known than there is");
+  }
+  if (known.tokens == prompt && known.logits.size() != vocab) {
+    return Fail(ErrorCode::kInvalidArgument, "the logits after a known prompt are missing");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view FinishReasonName(FinishReason reason) {
@@ -93,19 +103,33 @@ Result<std::unique_ptr<Generation>> Generation::Create(Sequence& sequence, size_
                                                        std::vector<int32_t> prompt,
                                                        GenerationOptions options,
                                                        std::shared_ptr<const Tokenizer> tokenizer,
-                                                       std::unique_ptr<ChannelParser> channels) {
-  for (const Status& status :
-       {CheckPrompt(prompt, vocab), ValidateSampling(options.sampling),
-        CheckStops(options.stops, tokenizer != nullptr),
-        CheckRoom(sequence.length(), prompt.size(), options.max_new, options.context_limit)}) {
+                                                       std::unique_ptr<ChannelParser> channels,
+                                                       const KnownPrompt& known) {
+  for (const Status& status : {CheckPrompt(prompt, vocab), ValidateSampling(options.sampling),
+                               CheckStops(options.stops, tokenizer != nullptr),
+                               CheckKnown(known, sequence.length(), prompt.size(), vocab)}) {
     if (!status) return Fail(status.error());
+  }
+  if (Status room = CheckRoom(sequence.length() - known.tokens, prompt.size(), options.max_new,
+                              options.context_limit);
+      !room) {
+    return Fail(room.error());
   }
   std::unique_ptr<Generation> made(
       new Generation(sequence, vocab, std::move(prompt), std::move(options)));
   if (tokenizer) {
     made->output_.emplace(std::move(tokenizer), std::move(channels), made->options_.stops);
   }
+  made->known_ = made->ingested_ = known.tokens;
+  if (!made->prefilling())
+    std::copy(known.logits.begin(), known.logits.end(), made->logits_.begin());
   return made;
+}
+
+Result<GenerationStep> Generation::Begin() {
+  if (prefilling() || finished() || !emitted_.empty()) return GenerationStep{};
+  times_.prefill_started = Now();
+  return PromptDone();
 }
 
 ForwardItem Generation::NextItem(size_t max_tokens) {
@@ -113,7 +137,7 @@ ForwardItem Generation::NextItem(size_t max_tokens) {
   item.sequence = &sequence_;
   item.wanted = LogitsWanted::kNone;
   if (finished() || max_tokens == 0) return item;
-  if (ingested_ == 0) times_.prefill_started = Now();
+  if (ingested_ == known_) times_.prefill_started = Now();
   if (!prefilling()) {
     item.tokens = std::span(emitted_).last(1);
     item.wanted = LogitsWanted::kLast;
@@ -143,17 +167,18 @@ Result<GenerationStep> Generation::Accept() {
   }
   if (prefilling()) {
     ingested_ += std::exchange(in_flight_, 0);
-    if (prefilling()) return GenerationStep{};
-    times_.prefill_done = Now();
-    if (options_.max_new == 0) {
-      GenerationStep step;
-      Finish(FinishReason::kLength, step);
-      return step;
-    }
-  } else {
-    pending_ = false;
+    return prefilling() ? Result<GenerationStep>(GenerationStep{}) : PromptDone();
   }
+  pending_ = false;
   return Select();
+}
+
+Result<GenerationStep> Generation::PromptDone() {
+  times_.prefill_done = Now();
+  if (options_.max_new > 0) return Select();
+  GenerationStep step;
+  Finish(FinishReason::kLength, step);
+  return step;
 }
 
 Result<GenerationStep> Generation::Select() {

@@ -1,6 +1,7 @@
 // Generation: one request over one sequence, as a state machine that a step scheduler drives.
 //
-//   while (!generation.finished()) {
+//   generation.Begin();                                // when the prompt is in the sequence
+//   already while (!generation.finished()) {
 //     ForwardItem item = generation.NextItem(room);    // a piece of the prompt, or one token
 //     model.Forward(executor, {item});                 // together with other requests' items
 //     Result<GenerationStep> step = generation.Accept();  // at most one token more
@@ -19,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -48,6 +50,12 @@ struct GenerationOptions {
   std::vector<std::string> stops;  // stop strings, valid UTF-8; need a tokenizer
 };
 
+// The beginning of a prompt that its sequence has read before.
+struct KnownPrompt {
+  size_t tokens = 0;              // the last ones of the sequence
+  std::span<const float> logits;  // after them: [vocab]; needed when they are the whole prompt
+};
+
 // What one Accept brought.
 struct GenerationStep {
   bool emitted = false;  // a token was picked and emitted; the next three are its
@@ -71,13 +79,19 @@ class Generation {
  public:
   // Makes a generation that continues `sequence` (which must outlive it and be used by nobody else)
   // with `prompt`. `vocab`: length of a logits row. `tokenizer` may be null: no text is produced.
-  // `channels`: for chat turns, else null. Errors: kInvalidArgument (empty prompt, id out of range,
-  // bad options), kContextOverflow (the sequence, the prompt and max_new tokens do not fit).
+  // `channels`: for chat turns, else null. `known`: what of the prompt the sequence holds already.
+  // Errors: kInvalidArgument (empty prompt, id out of range, bad options, `known` does not fit),
+  // kContextOverflow (the sequence, the prompt and max_new tokens do not fit).
   static Result<std::unique_ptr<Generation>> Create(Sequence& sequence, size_t vocab,
                                                     std::vector<int32_t> prompt,
                                                     GenerationOptions options,
                                                     std::shared_ptr<const Tokenizer> tokenizer,
-                                                    std::unique_ptr<ChannelParser> channels);
+                                                    std::unique_ptr<ChannelParser> channels,
+                                                    const KnownPrompt& known = {});
+
+  // Picks the first token when the whole prompt is known and no forward pass is needed for it; else
+  // does nothing. Before the first NextItem. Errors: as Accept.
+  Result<GenerationStep> Begin();
 
   // The next tokens to ingest, at most `max_tokens`; only before finished(). Pieces of the prompt
   // end at positions that are multiples of kPrefillBlock, except the last, so that the result does
@@ -103,6 +117,7 @@ class Generation {
   std::optional<size_t> stop_string() const;
 
   bool prefilling() const { return ingested_ < prompt_.size(); }
+  size_t known_tokens() const { return known_; }  // of the prompt, at the beginning
   size_t prompt_tokens() const { return prompt_.size(); }
   size_t ingested_tokens() const { return ingested_; }  // of the prompt
   std::span<const int32_t> prompt() const { return prompt_; }
@@ -121,6 +136,7 @@ class Generation {
   Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> prompt,
              GenerationOptions options);
 
+  Result<GenerationStep> PromptDone();
   Result<GenerationStep> Select();
   void Emit(const Picked& picked, GenerationStep& step);
   void Finish(FinishReason reason, GenerationStep& step);
@@ -132,6 +148,7 @@ class Generation {
   std::optional<TextOutput> output_;  // absent without a tokenizer
   std::vector<float> logits_;         // [vocab]
 
+  size_t known_ = 0;      // tokens of the prompt that the sequence held at the beginning
   size_t ingested_ = 0;   // tokens of the prompt that the sequence holds
   size_t in_flight_ = 0;  // tokens of the prompt in the item that is being run
   bool pending_ = false;  // the last emitted token is not ingested yet

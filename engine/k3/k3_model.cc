@@ -36,6 +36,7 @@ K3Model::K3Model(std::shared_ptr<const MkimFile> mkim)
 void K3Model::Describe(ModelInfo& info) const {
   info.vocab = shape_->vocab;
   info.hidden = shape_->hidden;
+  info.prompt_block = kPrefillBlock;
   info.state_bytes = shape_->kda_layers * shape_->kda_state_floats() * sizeof(float);
   info.bytes_per_token = shape_->mla_layers * shape_->latent_row() * sizeof(float);
 }

@@ -56,7 +56,11 @@ struct ModelInfo {
   uint64_t state_bytes = 0;      // fixed part of a sequence's state
   uint64_t bytes_per_token = 0;  // part of a sequence's state that grows with every token
   size_t max_tokens = 0;         // that a sequence can hold by the file's config; 0: no limit
-  int32_t bos = 0;               // from the file's config
+  // With chunked prefill a prompt is read in whole blocks of so many tokens at absolute multiples
+  // of it, and what is left token by token; 1: token by token throughout (in arithmetic, not in
+  // work).
+  size_t prompt_block = 1;
+  int32_t bos = 0;  // from the file's config
   int32_t end_of_msg = 0;
 };
 
@@ -112,9 +116,9 @@ class ForwardObserver {
   // after renormalisation: [top_k].
   virtual void OnRouter(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
                         std::span<const int32_t> /*experts*/, std::span<const float> /*weights*/) {}
-  // A group of tokens became compressed row `row` of a layer: its values as they are attended to.
-  // In order of rows, when the layer's attention is done.
-  virtual void OnCompressed(size_t /*item*/, size_t /*layer*/, size_t /*row*/,
+  // A group of tokens, the last of them at `position`, became compressed row `row` of a layer: its
+  // values as they are attended to. In order of rows, when the layer's attention is done.
+  virtual void OnCompressed(size_t /*item*/, size_t /*position*/, size_t /*layer*/, size_t /*row*/,
                             std::span<const float> /*values*/) {}
   // The compressed rows that an indexer picked for one position, ascending, and their scores; no
   // scores when there was nothing to choose.

@@ -91,6 +91,31 @@ def test_hidden_states_logits_and_routes_are_shown(mk: Mk, tmp_path: Path) -> No
         assert all(len(layer["experts"]) == TOP_K for layer in row["layers"])
 
 
+def test_picks_of_indexers_and_compressed_rows_are_shown(mk: Mk) -> None:
+    ids = ",".join(str(37 * i % 256) for i in range(150))
+    told = json.loads(mk("run", "-m", mk.model, "--precision", "exact", "--json", "--routes",
+                         "-n", "4", "--ids", ids))  # fmt: skip
+    made: dict[int, list[tuple[int, int]]] = {}
+    for route in told["routes"]:
+        for row in route["compressed"]:
+            made.setdefault(row["layer"], []).append((route["position"], row["row"]))
+    ratios = {layer: places[0][0] + 1 for layer, places in made.items()}
+    assert set(ratios.values()) == {4, 8}
+    for layer, places in made.items():
+        ratio = ratios[layer]
+        assert places == [((i + 1) * ratio - 1, i) for i in range(len(places))]
+    chosen = 0
+    for route in told["routes"]:
+        for pick in route["indexed"]:
+            assert ratios[pick["layer"]] == 4
+            rows = pick["rows"]
+            assert rows == sorted(set(rows))
+            assert all(4 * row + 3 <= route["position"] for row in rows)
+            assert len(pick["scores"]) in (0, len(rows))
+            chosen += len(pick["scores"]) > 0
+    assert chosen > 0
+
+
 @pytest.mark.parametrize("precision", ["bf16", "q8"])
 def test_every_precision_runs(mk: Mk, precision: str) -> None:
     answer = json.loads(

@@ -49,7 +49,9 @@ from .messages import (
 from .metric_messages import MetricBucket, MetricFamily, MetricSample
 from .requests import Message
 from .run_messages import (
+    CompressedRow,
     Dump,
+    IndexPick,
     RouterPick,
     Routes,
     RunOptions,
@@ -64,12 +66,12 @@ from .version import VERSION as __version__
 __all__ = [
     "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
     "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
-    "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError", "IncompatiblePackError",
-    "InternalError", "IoError", "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily",
-    "MetricSample", "MicrokimiError", "ModelCorruptError",
-    "ModelEntry", "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError",
-    "OutOfMemoryError", "Ping", "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions",
-    "RunResult", "RunStream", "ShuttingDownError", "Status", "Timing", "Token", "Tokens", "Trust",
-    "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
-    "VerifyProblem", "__version__",
+    "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError",
+    "IncompatiblePackError", "IndexPick", "InternalError", "IoError", "Latency", "Loaded",
+    "Message", "MetricBucket", "MetricFamily", "MetricSample", "MicrokimiError",
+    "ModelCorruptError", "ModelEntry", "ModelNotFoundError", "ModelStatus", "NotFoundError",
+    "NumericError", "OutOfMemoryError", "Ping", "Progress", "RequestStatus", "RouterPick",
+    "Routes", "RunOptions", "RunResult", "RunStream", "ShuttingDownError", "Status", "Timing",
+    "Token", "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError",
+    "Usage", "Verified", "VerifyProblem", "__version__",
 ]  # fmt: skip

@@ -66,6 +66,7 @@ class RunSettings(ChatOptions, total=False):
     seed: int | None  # None: the daemon chooses and tells
     precision: Precision
     chunked_prefill: bool
+    prefix_cache: bool  # False: read the whole prompt, keep nothing of it; the same answer
     stop: str | Iterable[str]  # texts that end the answer, not part of it
     timeout: float | None  # seconds for the whole run; DeadlineError after that
     logprobs: bool
@@ -170,6 +171,8 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "stats": True,
         "window": WINDOW,
     }
+    if not options.get("prefix_cache", True):
+        args["prefix_cache"] = False
     return Request("run", args, timeout, options.get("progress"), logits_path, hidden_path)
 
 

@@ -28,11 +28,30 @@ class RouterPick:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPick:
+    """The compressed rows that an indexer picked."""
+
+    layer: int
+    rows: list[int]  # ascending
+    scores: list[float]  # of the rows; none when there was nothing to choose
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedRow:
+    """Row `row` of a layer's compressed cache; the tokens behind it end at the position."""
+
+    layer: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
 class Routes:
-    """What the routers picked for the token at `position`."""
+    """What routers and indexers picked for the token at `position`."""
 
     position: int
     layers: list[RouterPick]
+    indexed: list[IndexPick] = field(default_factory=list)
+    compressed: list[CompressedRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +68,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     unk: int  # tokens of the prompt that stand for text that the vocabulary cannot spell
+    cached: int = 0  # tokens of the prompt that were read before and not read again
 
 
 @dataclass(frozen=True, slots=True)

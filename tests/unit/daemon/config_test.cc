@@ -87,9 +87,10 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   other.default_model = other.log_level = other.aliases["none"] = "none";
   other.threads = other.max_batch = other.max_queue = -7;
   other.memory = other.spine_cache_limit = other.spine_cache_smallest = 7;
+  other.prefix_cache_limit = 7;
   other.keep_alive = other.idle_exit = std::chrono::milliseconds(7);
   other.precision = Precision::kExact;
-  other.spine_cache = false;
+  other.spine_cache = other.prefix_cache = false;
   const Config defaults;
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name = key.name;

@@ -46,6 +46,38 @@ TEST(Ledger, HugeRequestsDoNotWrapAround) {
   EXPECT_EQ(ledger.used(), 50U);
 }
 
+TEST(Ledger, TakesBackFromPrefixesWhatSomebodyElseNeeds) {
+  Ledger ledger(100);
+  std::vector<Reservation> prefixes;
+  for (int i = 0; i < 4; ++i) prefixes.push_back(*ledger.Reserve(MemoryUse::kPrefixes, 20));
+  std::vector<uint64_t> asked;
+  ledger.SetReclaim([&](uint64_t bytes) {
+    asked.push_back(bytes);
+    if (prefixes.empty()) return uint64_t{0};
+    prefixes.pop_back();
+    return uint64_t{20};
+  });
+  EXPECT_EQ(ledger.available(), 100U);                     // they count as free
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kPrefixes, 21));  // not for their own kind
+  EXPECT_TRUE(asked.empty());
+  auto taken = ledger.Reserve(MemoryUse::kSequences, 55);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(asked, (std::vector<uint64_t>{35, 15}));
+  EXPECT_EQ(ledger.used(), 95U);
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, 46));  // all that is left, and in vain
+  EXPECT_TRUE(prefixes.empty());
+  EXPECT_EQ(ledger.used(), 55U);
+}
+
+TEST(Ledger, AHugeRequestBeyondALoweredBudgetDoesNotWrapAround) {
+  Ledger ledger(100);
+  auto held = ledger.Reserve(MemoryUse::kModels, 90);
+  ledger.SetBudget(89);
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, std::numeric_limits<uint64_t>::max()));
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, std::numeric_limits<uint64_t>::max() - 1));
+  EXPECT_EQ(ledger.used(), 90U);
+}
+
 TEST(Ledger, AssigningAReservationReleasesTheOldOne) {
   Ledger ledger(100);
   Reservation held = *ledger.Reserve(MemoryUse::kModels, 10);

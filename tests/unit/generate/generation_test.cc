@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 #include "engine/generate/generate_all.h"
 #include "engine/model/executor.h"
@@ -187,6 +188,68 @@ TEST_F(GenerationTest, ARoomTooSmallForAPieceGivesNone) {
   EXPECT_EQ(generation->NextItem(64).tokens.size(), 64u);
   auto small = Make(sequence_, Long(5), Options(1));
   EXPECT_EQ(small->NextItem(5).tokens.size(), 5u);
+}
+
+TEST_F(GenerationTest, AKnownPromptGivesTheSameTokensWithoutBeingRead) {
+  const Ids prompt = Long(150);
+  auto whole = Make(sequence_, prompt, Options(9));
+  const std::string text = Run(*whole);
+  for (const size_t known : {1, 64, 100, 149, 150}) {
+    ToySequence sequence;
+    sequence.tokens.assign(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(known));
+    std::vector<float> logits(kVocab);
+    model_.Fill(sequence.tokens, logits);
+    model_.pieces.clear();
+    auto made = Generation::Create(sequence, kVocab, prompt, Options(9), tokenizer_, nullptr,
+                                   {known, logits});
+    ASSERT_TRUE(made) << made.error().ToString();
+    Generation& generation = **made;
+    EXPECT_EQ(generation.known_tokens(), known);
+    std::string first;
+    const auto begun = generation.Begin();
+    ASSERT_TRUE(begun);
+    EXPECT_EQ(begun->emitted, known == 150);
+    for (const TextPiece& piece : begun->text) first += piece.text;
+    const auto again = generation.Begin();  // the first token is picked once
+    ASSERT_TRUE(again);
+    EXPECT_FALSE(again->emitted);
+    EXPECT_EQ(first + Run(generation), text);
+    EXPECT_EQ(std::accumulate(model_.pieces.begin(), model_.pieces.end(), size_t{0}),
+              150 - known + 9);
+    EXPECT_EQ(sequence.tokens, sequence_.tokens);
+    EXPECT_EQ(generation.draws(), whole->draws());
+  }
+}
+
+TEST_F(GenerationTest, AKnownPromptAndNothingToGenerateIsDoneAtOnce) {
+  sequence_.tokens = Long(20);
+  const std::vector<float> logits(kVocab);
+  auto made = Generation::Create(sequence_, kVocab, Long(20), Options(0), tokenizer_, nullptr,
+                                 {20, logits});
+  ASSERT_TRUE(made);
+  const auto begun = (*made)->Begin();
+  ASSERT_TRUE(begun);
+  EXPECT_EQ(begun->finish, FinishReason::kLength);
+  EXPECT_TRUE((*made)->emitted().empty());
+}
+
+TEST_F(GenerationTest, WhatIsKnownMustFit) {
+  sequence_.tokens = Long(20);
+  const std::vector<float> logits(kVocab);
+  const auto error = [&](Ids prompt, GenerationOptions options, KnownPrompt known) {
+    auto made = Generation::Create(sequence_, kVocab, std::move(prompt), std::move(options),
+                                   tokenizer_, nullptr, known);
+    return made ? ErrorCode::kInternal : made.error().code;
+  };
+  EXPECT_EQ(error(Long(30), Options(1), {21, logits}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error(Long(10), Options(1), {11, logits}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error(Long(20), Options(1), {20, {}}), ErrorCode::kInvalidArgument);
+  // What is known counts once against the limit.
+  GenerationOptions tight = Options(5);
+  tight.context_limit = 35;
+  EXPECT_EQ(error(Long(30), tight, {20, {}}), ErrorCode::kInternal);
+  tight.context_limit = 34;
+  EXPECT_EQ(error(Long(30), tight, {20, {}}), ErrorCode::kContextOverflow);
 }
 
 TEST_F(GenerationTest, AStopTokenIsNeitherEmittedNorIngested) {

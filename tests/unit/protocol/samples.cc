@@ -23,6 +23,7 @@ RunArgs FullRun() {
   args.seed = UINT64_MAX;
   args.precision = "q8";
   args.chunked_prefill = false;
+  args.prefix_cache = false;
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
   args.logprobs = true;
@@ -99,7 +100,7 @@ RunDone FullRunDone() {
   done.rest = "r";
   done.prompt_ids = {4, 5};
   done.ids = {6};
-  done.usage = {2, 1, 1};
+  done.usage = {2, 1, 1, 2};
   done.timing = {1, 2, 3, 4, 5, 6, 7, 8.5, 9.5};
   done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, UINT64_MAX, "exact", false, {"x"}, 9};
   done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
@@ -191,7 +192,11 @@ std::vector<SampleReply> SampleReplies() {
       {TokenChunk{1, 0, "", "", std::nullopt}, Op::kRun},
       {TensorChunk{"logits", 9, 8, 4, std::string("\x00\xFF\x80\x7F", 4)}, Op::kRun},
       {TensorChunk{"hidden", 9, 4, 0, std::string("\x01\x02\x03\x04", 4)}, Op::kRun},
-      {RoutesChunk{5, {{1, {3, 2}, {0.75, 0.25}}, {2, {0}, {1.0}}}}, Op::kRun},
+      {RoutesChunk{5,
+                   {{1, {3, 2}, {0.75, 0.25}}, {2, {0}, {1.0}}},
+                   {{2, {0, 7}, {0.5, -1.0}}, {4, {1}, {}}},
+                   {{2, 1}}},
+       Op::kRun},
       {Error{ErrorCode::kContextOverflow, "too long", "shorten", {{"limit", 9}, {"what", "x"}}},
        Op::kRun},
       {Error{ErrorCode::kInternal, "bare", "", {}}, Op::kPing},

@@ -1,0 +1,129 @@
+"""What a prompt's beginning left behind is used again, and changes no bit of an answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import BIN, PATIENCE, Daemon
+
+from conftest import MakeDaemon
+
+PRECISIONS = ["exact", "bf16", "q8"]
+
+
+class Mk:
+    """mk in a place of its own, with a small random model of one architecture."""
+
+    def __init__(self, place: Daemon, folder: Path, arch: str) -> None:
+        self.place = place
+        self.folder = folder
+        self.model = str(folder / f"{arch}.bin")
+        self.numbers = itertools.count()
+        self("build", "--arch", arch, "--preset", "tiny", "--out", self.model)
+
+    def __call__(self, *args: str) -> str:
+        done = subprocess.run(
+            [str(BIN / "mk"), *args], env=self.place.env(), capture_output=True, timeout=PATIENCE
+        )
+        assert done.returncode == 0, (done.returncode, done.stdout[:500], done.stderr[:2000])
+        return done.stdout.decode()
+
+    def run(self, ids: list[int], *args: str, precision: str = "exact") -> tuple[dict, bytes]:
+        """The answer, and the logits after the prompt and after every token."""
+        logits = self.folder / f"logits{next(self.numbers)}"
+        told = self(
+            "run", "-m", self.model, "--precision", precision, "-n", "5", "--json",
+            "--dump-logits", str(logits), *args, "--ids", ",".join(map(str, ids)),
+        )  # fmt: skip
+        return json.loads(told), logits.read_bytes()
+
+    def status(self) -> dict:
+        return json.loads(self("status", "--json"))
+
+
+@pytest.fixture(params=["k3", "dsv4"])
+def mk(request: pytest.FixtureRequest, make_daemon: MakeDaemon, tmp_path: Path) -> Iterator[Mk]:
+    made = Mk(make_daemon(), tmp_path, request.param)
+    yield made
+    made("stop")
+
+
+def prompt(length: int, start: int = 0) -> list[int]:
+    return [(37 * i + start) % 251 for i in range(length)]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_known_beginnings_give_the_same_bits(mk: Mk, precision: str) -> None:
+    talk = prompt(300)
+    steps = [talk[:70], talk[:150], talk, talk, talk[:200] + prompt(90, 5), talk[:33]]
+    steps += [talk[:200] + prompt(130, 9), talk[:200] + prompt(64, 3), talk[:151], talk[:128]]
+    cached = []
+    for ids in steps:
+        warm, warm_logits = mk.run(ids, precision=precision)
+        cold, cold_logits = mk.run(ids, "--no-prefix-cache", precision=precision)
+        assert warm["ids"] == cold["ids"]
+        assert warm_logits == cold_logits
+        assert cold["usage"]["cached"] == 0
+        assert warm["usage"]["prompt_tokens"] == len(ids)
+        cached.append(warm["usage"]["cached"])
+    assert cached[0] == 0
+    assert cached[3] == 300  # nothing is read again
+    # Where prompts part, a state is left for those that part there, too.
+    assert cached[6] >= 192
+    assert cached[7] >= 192
+
+
+def test_a_chat_reads_only_what_is_new(mk: Mk) -> None:
+    first = prompt(260)
+    mk.run(first)
+    longer, _ = mk.run(first + prompt(40, 7))
+    assert longer["usage"]["cached"] >= 256
+
+
+def test_precisions_and_ways_of_reading_are_kept_apart(mk: Mk) -> None:
+    ids = prompt(100)
+    mk.run(ids)
+    for options in [{"precision": "q8"}, {"precision": "bf16"}]:
+        told, _ = mk.run(ids, **options)
+        assert told["usage"]["cached"] == 0
+    told, _ = mk.run(ids, "--no-chunked-prefill")
+    assert told["usage"]["cached"] == 0
+    told, _ = mk.run(ids)
+    assert told["usage"]["cached"] == 100
+
+
+def test_runs_that_show_every_token_read_every_token(mk: Mk) -> None:
+    ids = prompt(80)
+    mk.run(ids)
+    told, _ = mk.run(ids, "--routes")
+    assert told["usage"]["cached"] == 0
+    assert sum(len(route["layers"]) > 0 for route in told["routes"]) >= len(ids)
+
+
+def test_states_are_in_the_ledger_and_go_with_their_model(mk: Mk) -> None:
+    mk.run(prompt(200))
+    mk.run(prompt(200))
+    status = mk.status()
+    assert status["memory"]["prefixes"] > 0
+    assert status["counters"]["cached_tokens"] == 200
+    assert ", prefixes " in mk("status")
+    mk("unload", mk.model)
+    assert mk.status()["memory"]["prefixes"] == 0
+
+
+def test_nothing_is_kept_when_it_is_off(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    daemon = make_daemon()
+    config = Path(daemon.env()["XDG_CONFIG_HOME"]) / "microkimi" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("prefix_cache = false\n")
+    mk = Mk(daemon, tmp_path, "k3")
+    mk.run(prompt(100))
+    told, _ = mk.run(prompt(100))
+    assert told["usage"]["cached"] == 0
+    assert mk.status()["memory"]["prefixes"] == 0
+    mk("stop")
