@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("MK_BIN", ROOT / "build" / "release" / "bin"))
 GOLDEN = ROOT / "tests" / "data" / "golden" / "k3"
 # A machine under load is slow; a daemon that hangs is found all the same.
-PATIENCE = 30.0
+PATIENCE = 60.0
+# What has to come soon; a fault would take longer, or for ever.
+SOON = 25.0
 
 Message = dict[str, Any]
 

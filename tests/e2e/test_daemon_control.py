@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 
 import pytest
 from daemon_harness import (
+    SOON,
     Client,
     Daemon,
     ReplyError,
@@ -27,14 +27,10 @@ def test_status_answers_while_a_long_prompt_is_read(client: Client, daemon: Daem
     number = long_prompt(client)
     watcher = daemon.client()
     wait_for(lambda: in_phase(watcher, "prefill"))
-    took = []
-    for _ in range(100):
-        start = time.perf_counter()
-        told = watcher.call("status")
-        took.append((time.perf_counter() - start) * 1000)
-    assert told["requests"], "the prompt was read too fast for this test"
-    # Generous: tests run on machines that do other things too. A blocked loop takes seconds.
-    assert statistics.median(took) < 100, took
+    # All of them within the one prompt, which takes tens of seconds.
+    told = [watcher.call("status")["requests"] for _ in range(100)]
+    assert all(told), "the prompt was read too fast for this test"
+    assert told[0][0]["prompt_done"] < told[-1][0]["prompt_done"] < told[-1][0]["prompt_total"]
     client.call("cancel", request=number)
 
 
@@ -55,7 +51,7 @@ def test_cancel_stops_inside_a_prompt(client: Client) -> None:
     start = time.monotonic()
     client.call("cancel", request=number)
     assert client.finish(number)["usage"]["completion_tokens"] == 0
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON
     assert client.call("status")["memory"]["sequences"] == 0
 
 
@@ -73,7 +69,7 @@ def test_a_deadline_ends_a_run(client: Client) -> None:
     with pytest.raises(ReplyError) as caught:
         client.finish(endless(client, timeout_ms=700))
     assert caught.value.code == "timeout"
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < SOON
     assert running(client) == []
 
 
@@ -156,7 +152,7 @@ def test_what_has_not_begun_is_told_at_once_that_the_daemon_leaves(
     start = time.monotonic()
     with pytest.raises(ReplyError) as caught:
         client.finish(waits)
-    assert caught.value.code == "shutting_down" and time.monotonic() - start < 5
+    assert caught.value.code == "shutting_down" and time.monotonic() - start < SOON
     for number in begun:  # and they go on until they are cancelled
         client.call("cancel", request=number)
         assert client.finish(number)["finish_reason"] == "cancelled"
@@ -166,7 +162,7 @@ def test_what_has_not_begun_is_told_at_once_that_the_daemon_leaves(
 def test_after_the_grace_time_runs_end_with_shutting_down(daemon: Daemon, client: Client) -> None:
     number = endless(client)
     client.wait_tokens(number, 10)
-    daemon.client().call("stop", grace_ms=300)
+    daemon.client().call("stop", grace_ms=4000)
     assert error_of(daemon.client(), "models").code == "shutting_down"
     with pytest.raises(ReplyError) as caught:
         client.finish(number)
@@ -184,13 +180,12 @@ def test_sigterm_in_the_middle_of_everything(daemon: Daemon) -> None:
     daemon.signal(signal.SIGTERM)
     wait_for(lambda: "leaving" in daemon.log())
     daemon.signal(signal.SIGTERM)  # at once, not after the grace time of three seconds
-    start = time.monotonic()
     for one, number in zip(clients, numbers, strict=True):
         with pytest.raises(ReplyError) as caught:
             one.finish(number)
         assert caught.value.code == "shutting_down"
-    assert time.monotonic() - start < 2
     assert daemon.wait() == 0
+    assert "asked twice" in daemon.log()
 
 
 def test_a_killed_daemon_is_replaced_by_the_next(daemon: Daemon, client: Client) -> None:

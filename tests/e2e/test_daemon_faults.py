@@ -15,6 +15,7 @@ import pytest
 from daemon_harness import (
     BIN,
     PATIENCE,
+    SOON,
     Client,
     Daemon,
     endless,
@@ -47,7 +48,7 @@ def other_process(daemon: Daemon) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_killed_client_frees_its_request_within_five_seconds(
+def test_a_killed_client_frees_its_request(
     daemon: Daemon, client: Client
 ) -> None:
     process = other_process(daemon)
@@ -56,7 +57,7 @@ def test_a_killed_client_frees_its_request_within_five_seconds(
     process.wait()
     start = time.monotonic()
     wait_for(lambda: running(client) == [], what="for the request to go")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON
     status = client.call("status")
     assert status["memory"]["sequences"] == 0 and status["counters"]["clients_lost"] == 1
 
@@ -74,7 +75,7 @@ def test_a_killed_client_is_noticed_though_nothing_is_sent_to_it(
     gone.close()
     start = time.monotonic()
     wait_for(lambda: running(client) == [], what="for the request to go")
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < SOON
 
 
 def test_a_client_killed_while_its_prompt_is_read_frees_it(daemon: Daemon, client: Client) -> None:
@@ -84,7 +85,7 @@ def test_a_client_killed_while_its_prompt_is_read_frees_it(daemon: Daemon, clien
     gone.close()
     start = time.monotonic()
     wait_for(lambda: running(client) == [], what="for the request to go")
-    assert time.monotonic() - start < 7
+    assert time.monotonic() - start < SOON
 
 
 def test_a_stopped_client_is_cancelled_and_disturbs_nobody(daemon: Daemon, client: Client) -> None:
@@ -94,7 +95,7 @@ def test_a_stopped_client_is_cancelled_and_disturbs_nobody(daemon: Daemon, clien
         start = time.monotonic()
         assert client.call("run", model=model(), ids=[3], raw=True, max_new=50)["ids"]
         wait_for(lambda: running(client) == [], what="for the silent client's request to go")
-        assert 3 < time.monotonic() - start < 15
+        assert 3 < time.monotonic() - start < 5 + SOON
     finally:
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import BIN, PATIENCE, Daemon, copy_model, model, wait_for
+from daemon_harness import BIN, PATIENCE, SOON, Daemon, copy_model, model, wait_for
 
 from conftest import MakeDaemon
 
@@ -107,7 +107,7 @@ def test_a_daemon_killed_in_a_stream_is_an_error_and_the_next_run_works(mk: Mk) 
     os.kill(killed, signal.SIGKILL)
     start = time.monotonic()
     done = mk.wait(process)
-    assert done.returncode == 3 and time.monotonic() - start < 5
+    assert done.returncode == 3 and time.monotonic() - start < SOON
     check_error(done, "the daemon closed the connection")
     assert len(json.loads(mk("run", "-m", model(), "--ids", "1", "-n", "3", "--json"))["ids"]) == 3
     assert mk.status()["pid"] != killed
@@ -127,13 +127,11 @@ def test_a_daemon_that_hangs_in_a_stream_is_not_waited_for_for_ever(mk: Mk) -> N
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_killed_client_is_gone_from_status_within_five_seconds(mk: Mk) -> None:
+def test_a_killed_client_is_soon_gone_from_status(mk: Mk) -> None:
     mk("load", model())
     process = mk.streaming("-m", model())
     process.kill()
-    start = time.monotonic()
-    wait_for(lambda: mk.status()["requests"] == [], 5, "for the request to go")
-    assert time.monotonic() - start < 5
+    wait_for(lambda: mk.status()["requests"] == [], SOON, "for the request to go")
     status = mk.status()
     assert status["memory"]["sequences"] == 0 and status["models"][0]["users"] == 0
 

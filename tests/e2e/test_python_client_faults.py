@@ -20,7 +20,7 @@ import microkimi.link
 import microkimi.messages
 import microkimi.requests
 import pytest
-from daemon_harness import BIN, ROOT, Daemon, model, wait_for
+from daemon_harness import BIN, ROOT, SOON, Daemon, model, wait_for
 from microkimi import Client, UnreachableError
 
 from conftest import MakeDaemon
@@ -54,7 +54,7 @@ def absent(make_daemon: MakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Iterator
     wait_for(lambda: daemons_of(daemon) == [])
 
 
-def fails_soon(request: Any, what: str, seconds: float = 5) -> UnreachableError:
+def fails_soon(request: Any, what: str, seconds: float = SOON) -> UnreachableError:
     start = time.monotonic()
     with pytest.raises(UnreachableError, match=what) as caught:
         request()
@@ -111,9 +111,9 @@ def test_a_daemon_that_cannot_start_says_why(
 ) -> None:
     absent.config.write_text("max_batch = 'many'\n")
     with Client() as python:
-        fails_soon(lambda: python.run("x"), "could not be started.*max_batch", 20)
+        fails_soon(lambda: python.run("x"), "could not be started.*max_batch")
     with Client(daemon="/nowhere/microkimid") as python:
-        fails_soon(lambda: python.run("x"), "cannot run /nowhere/microkimid", 20)
+        fails_soon(lambda: python.run("x"), "cannot run /nowhere/microkimid")
 
 
 def test_a_daemon_killed_in_a_stream_is_an_error_and_the_next_run_works(absent: Daemon) -> None:
@@ -152,8 +152,8 @@ def test_a_daemon_that_hangs_is_not_waited_for(
         next(stream)
         daemon.signal(signal.SIGSTOP)
         try:
-            fails_soon(stream.result, "does not answer any more", 10)
-            fails_soon(python.ping, "does not answer", 10)  # nor to a new hello
+            fails_soon(stream.result, "does not answer any more")
+            fails_soon(python.ping, "does not answer")  # nor to a new hello
         finally:
             daemon.signal(signal.SIGCONT)
         assert python.ping().pid == daemon.pid
@@ -219,6 +219,7 @@ def declared(header: str) -> dict[str, dict[str, bool]]:
 REPLIES = {
     "Progress": microkimi.Progress, "TokenChunk": microkimi.Token,
     "RouterPick": microkimi.RouterPick, "RoutesChunk": microkimi.Routes,
+    "IndexPick": microkimi.IndexPick, "CompressedRow": microkimi.CompressedRow,
     "PingDone": microkimi.Ping, "ModelStatus": microkimi.ModelStatus,
     "RequestStatus": microkimi.RequestStatus, "StatusDone": microkimi.Status,
     "LatencyStatus": microkimi.Latency,
@@ -255,7 +256,8 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
     schemas = declared("request_fields.h")
     run = microkimi.requests.run_request(
         "x",
-        {"ids": [1], "messages": [], "system": "s", "seed": 1, "timeout": 1.0},
+        {"ids": [1], "messages": [], "system": "s", "seed": 1, "timeout": 1.0,
+         "prefix_cache": False},
     )
     assert run.args.keys() == schemas["RunArgs"].keys()
     load = microkimi.requests.load_request(1.0, "auto", None, {})
