@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "engine/arch/model_sequence.h"
 #include "engine/base/result.h"
@@ -18,6 +19,7 @@
 #include "engine/format/mkim_file.h"
 #include "engine/format/spine_writer.h"
 #include "engine/model/model.h"
+#include "engine/model/state.h"
 #include "engine/parallel/page_buffer.h"
 #include "engine/spine/spine_builder.h"
 #include "engine/spine/spine_load.h"
@@ -34,7 +36,7 @@ struct ForwardGroup {
   ForwardObserver* observer;
 };
 
-class MkimModel : public Model {
+class MkimModel : public Model, public StateKeeper {
  public:
   // Reads tables, experts and the spine of options.precision into a model that was just made.
   // Errors as LoadModel.
@@ -52,6 +54,13 @@ class MkimModel : public Model {
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override;
   Status Forward(Executor& executor, std::span<ForwardItem> items,
                  ForwardObserver* observer) const override;
+
+  size_t OwnBytes(const Sequence& sequence) const override;
+  Result<StateKey> KeyOf(const Sequence& sequence) const override;
+  Result<std::vector<StateSection>> Sections(const StateKey& key) const override;
+  Status Save(const Sequence& sequence, const StateKey& form, const StateSink& sink) const override;
+  Result<std::unique_ptr<Sequence>> Restore(const StateKey& key,
+                                            const StateSource& source) const override;
 
  protected:
   MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts, uint32_t spine_version);
@@ -73,6 +82,12 @@ class MkimModel : public Model {
   // kOutOfMemory; may throw std::bad_alloc.
   virtual Result<std::unique_ptr<ModelSequence>> MakeSequence(
       const SequenceOptions& options) const = 0;
+  // The arrays of a state; see StateKeeper::Sections.
+  virtual Result<std::vector<StateSection>> LayOutState(const StateKey& key) const = 0;
+  // Multiplies out an array of expanded rows from a sequence that keeps latent ones. Only called if
+  // LayOutState knows such arrays. May throw std::bad_alloc.
+  virtual void ExpandState(const SpineWeights& /*weights*/, const ModelSequence& /*sequence*/,
+                           const StateSection& /*section*/, std::span<std::byte> /*out*/) const {}
   // Runs checked items, whose sequences have room. Does not advance them. May throw std::bad_alloc.
   virtual Status Run(const ForwardGroup& group) const = 0;
 
@@ -94,6 +109,7 @@ class MkimModel : public Model {
   Error NoMemory() const;
   Status CheckLimit(uint64_t bytes, uint64_t limit) const;
   Status CheckPrepared(Precision precision) const;
+  Result<const ModelSequence*> OwnSequence(const Sequence& sequence) const;
   Status RunGroups(Executor& executor, std::span<ForwardItem> items,
                    ForwardObserver* observer) const;
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "engine/base/result.h"
 #include "engine/model/model.h"
+#include "engine/model/state.h"
 
 namespace mk {
 
@@ -22,6 +24,17 @@ class ModelSequence : public Sequence {
 
   // Makes room for the next `tokens` positions; changes nothing that can be observed. kOutOfMemory.
   virtual Status Reserve(size_t tokens) = 0;
+  // Bytes of state_bytes() that no other sequence shares at this moment.
+  virtual size_t own_bytes() const = 0;
+
+  // ---- State as arrays (engine/model/state.h); sections are those of the sequence's own key ----
+  virtual void ReadState(const StateSection& section, std::span<std::byte> out) const = 0;
+  // Makes an empty sequence one of key.length tokens whose arrays are still to be written.
+  // kOutOfMemory.
+  virtual Status Grow(const StateKey& key) = 0;
+  // Takes an array in. False, and nothing is written, when it holds values that no state has.
+  virtual bool WriteState(const StateSection& section, std::span<const std::byte> in) = 0;
+
   // Counts the tokens of a finished forward.
   void Advance(size_t tokens) { length_ += tokens; }
 

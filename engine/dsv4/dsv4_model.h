@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/arch/mkim_model.h"
 #include "engine/base/result.h"
@@ -25,6 +26,7 @@ class Dsv4Model final : public MkimModel {
   TokenWork CountWork(const SpineWeights& weights) const override;
   Result<std::unique_ptr<ModelSequence>> MakeSequence(
       const SequenceOptions& options) const override;
+  Result<std::vector<StateSection>> LayOutState(const StateKey& key) const override;
   Status Run(const ForwardGroup& group) const override;
 
  private:

@@ -1,7 +1,6 @@
 #include "engine/dsv4/sequence.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -31,10 +30,14 @@ Result<std::unique_ptr<Dsv4Sequence>> Dsv4Sequence::Create(const void* owner,
                                                            std::shared_ptr<const Dsv4Shape> shape,
                                                            const SequenceOptions& options) {
   std::unique_ptr<Dsv4Sequence> sequence(new Dsv4Sequence(owner, std::move(shape), options));
-  Result<PageBuffer> rings = PageBuffer::Allocate(sequence->shape_->ring_bytes());
-  if (!rings) return Fail(rings.error());
-  rings->MakeResident();
-  sequence->rings_ = std::move(*rings);
+  try {
+    Result<SharedPage> rings = SharedPage::New(sequence->shape_->ring_bytes());
+    if (!rings) return Fail(rings.error());
+    rings->MakeResident();
+    sequence->rings_ = std::move(*rings);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory for a new sequence", "end other sequences");
+  }
   return sequence;
 }
 
@@ -49,41 +52,29 @@ size_t Dsv4Sequence::state_bytes() const {
   return bytes;
 }
 
-Result<Dsv4Sequence::Page> Dsv4Sequence::NewPage(size_t ratio_class) const {
-  Result<PageBuffer> memory = PageBuffer::Allocate(PageBytes(ratio_class));
-  if (!memory) return Fail(memory.error());
-  return std::make_shared<PageBuffer>(std::move(*memory));
+size_t Dsv4Sequence::own_bytes() const {
+  size_t bytes = rings_.own_bytes();
+  for (const std::vector<SharedPage>& pages : pages_) {
+    for (const SharedPage& page : pages) bytes += page.own_bytes();
+  }
+  return bytes;
 }
 
 Status Dsv4Sequence::ReserveClass(size_t ratio_class, size_t tokens) {
-  std::vector<Page>& pages = pages_[ratio_class];
+  std::vector<SharedPage>& pages = pages_[ratio_class];
   const size_t ratio = shape_->classes[ratio_class].ratio;
   const size_t rows = length() / ratio;
   const size_t end = (length() + tokens) / ratio;
   if (end == rows) return {};
-  // A page that is shared gets a copy of its own before it is written.
-  const size_t open = rows / kPageRows;
-  if (open < pages.size() && pages[open].use_count() > 1) {
-    Result<Page> copy = NewPage(ratio_class);
-    if (!copy) return Fail(copy.error());
-    std::memcpy((*copy)->data(), pages[open]->data(), PageBytes(ratio_class));
-    pages[open] = std::move(*copy);
-  }
-  // use_count() orders nothing. Giving up a reference of our own does, against a clone that has
-  // just given the page up after copying it.
-  if (open < pages.size()) Page(pages[open]).reset();
-  // Pages behind it hold rows that a rewind has forgotten.
-  pages.resize(std::min(pages.size(), open + 1));
-  while (pages.size() * kPageRows < end) {
-    Result<Page> page = NewPage(ratio_class);
-    if (!page) return Fail(page.error());
-    pages.push_back(std::move(*page));
-  }
-  return {};
+  const size_t full = rows / kPageRows;
+  // Pages behind the open one hold rows that a rewind has forgotten.
+  pages.resize(std::min(pages.size(), full + 1));
+  return ReservePages(pages, full, (end + kPageRows - 1) / kPageRows, PageBytes(ratio_class));
 }
 
 Status Dsv4Sequence::Reserve(size_t tokens) {
   try {
+    if (Status own = rings_.Own(); !own) return own;
     for (size_t c = 0; c < pages_.size(); ++c) {
       if (Status room = ReserveClass(c, tokens); !room) return room;
     }
@@ -125,18 +116,17 @@ Result<std::unique_ptr<Sequence>> Dsv4Sequence::Clone() const {
                 "start a new sequence");
   }
   try {
-    Result<std::unique_ptr<Dsv4Sequence>> copy = Create(owner(), shape_, options());
-    if (!copy) return Fail(copy.error());
-    Dsv4Sequence& to = **copy;
-    to.set_length(length());
-    to.written_ = written_;
-    std::memcpy(to.rings_.data(), rings_.data(), rings_.size());
+    std::unique_ptr<Dsv4Sequence> copy(new Dsv4Sequence(owner(), shape_, options()));
+    copy->set_length(length());
+    copy->written_ = written_;
+    copy->rings_ = rings_;
     for (size_t c = 0; c < pages_.size(); ++c) {
       const size_t rows = length() / shape_->classes[c].ratio;
       const size_t used = std::min(pages_[c].size(), (rows + kPageRows - 1) / kPageRows);
-      to.pages_[c].assign(pages_[c].begin(), pages_[c].begin() + static_cast<std::ptrdiff_t>(used));
+      copy->pages_[c].assign(pages_[c].begin(),
+                             pages_[c].begin() + static_cast<std::ptrdiff_t>(used));
     }
-    return std::unique_ptr<Sequence>(std::move(*copy));
+    return copy;
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, "no memory for a copy of a sequence",
                 "end other sequences");

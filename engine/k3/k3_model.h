@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "engine/arch/mkim_model.h"
 #include "engine/base/result.h"
@@ -24,6 +26,9 @@ class K3Model final : public MkimModel {
   TokenWork CountWork(const SpineWeights& weights) const override;
   Result<std::unique_ptr<ModelSequence>> MakeSequence(
       const SequenceOptions& options) const override;
+  Result<std::vector<StateSection>> LayOutState(const StateKey& key) const override;
+  void ExpandState(const SpineWeights& weights, const ModelSequence& sequence,
+                   const StateSection& section, std::span<std::byte> out) const override;
   Status Run(const ForwardGroup& group) const override;
 
  private:

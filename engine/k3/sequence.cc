@@ -1,7 +1,6 @@
 #include "engine/k3/sequence.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -18,11 +17,14 @@ Result<std::unique_ptr<K3Sequence>> K3Sequence::Create(const void* owner,
                                                        const SequenceOptions& options) {
   std::unique_ptr<K3Sequence> sequence(new K3Sequence(owner, std::move(shape), options));
   const K3Shape& s = *sequence->shape_;
-  Result<PageBuffer> kda =
-      PageBuffer::Allocate(s.kda_layers * s.kda_state_floats() * sizeof(float));
-  if (!kda) return Fail(kda.error());
-  kda->MakeResident();
-  sequence->kda_ = std::move(*kda);
+  try {
+    Result<SharedPage> kda = SharedPage::New(s.kda_layers * s.kda_state_floats() * sizeof(float));
+    if (!kda) return Fail(kda.error());
+    kda->MakeResident();
+    sequence->kda_ = std::move(*kda);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory for a new sequence", "end other sequences");
+  }
   return sequence;
 }
 
@@ -37,39 +39,22 @@ size_t K3Sequence::state_bytes() const {
   return kda_.size() + pages_.size() * page_bytes();
 }
 
-Result<K3Sequence::Page> K3Sequence::NewPage() const {
-  Result<PageBuffer> memory = PageBuffer::Allocate(page_bytes());
-  if (!memory) return Fail(memory.error());
-  return std::make_shared<PageBuffer>(std::move(*memory));
+size_t K3Sequence::own_bytes() const {
+  size_t bytes = kda_.own_bytes();
+  for (const SharedPage& page : pages_) bytes += page.own_bytes();
+  return bytes;
 }
 
 Status K3Sequence::Reserve(size_t tokens) {
-  if (shape_->mla_layers == 0) return {};
-  const size_t pages = (length() + tokens + kPageTokens - 1) / kPageTokens;
   try {
-    // A page that is shared and not full gets a copy of its own before it is written.
-    const size_t open = length() / kPageTokens;
-    if (open < pages_.size() && pages_[open].use_count() > 1) {
-      Result<Page> copy = NewPage();
-      if (!copy) return Fail(copy.error());
-      std::memcpy((*copy)->data(), pages_[open]->data(), page_bytes());
-      pages_[open] = std::move(*copy);
-    }
-    if (open < pages_.size()) {
-      // use_count() orders nothing. Giving up a reference of our own does, against a clone that has
-      // just given the page up after copying it.
-      Page(pages_[open]).reset();
-    }
-    while (pages_.size() < pages) {
-      Result<Page> page = NewPage();
-      if (!page) return Fail(page.error());
-      pages_.push_back(std::move(*page));
-    }
+    if (Status own = kda_.Own(); !own) return own;
+    if (shape_->mla_layers == 0) return {};
+    const size_t pages = (length() + tokens + kPageTokens - 1) / kPageTokens;
+    return ReservePages(pages_, length() / kPageTokens, pages, page_bytes());
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, "no memory for the cache of a sequence",
                 "end other sequences or shorten this one");
   }
-  return {};
 }
 
 Result<std::unique_ptr<Sequence>> K3Sequence::Clone() const {
@@ -79,25 +64,23 @@ Result<std::unique_ptr<Sequence>> K3Sequence::Clone() const {
                 "start a new sequence");
   }
   try {
-    Result<std::unique_ptr<K3Sequence>> copy = Create(owner(), shape_, options());
-    if (!copy) return Fail(copy.error());
-    K3Sequence& to = **copy;
-    to.set_length(length());
-    if (kda_.size() > 0) std::memcpy(to.kda_.data(), kda_.data(), kda_.size());
+    std::unique_ptr<K3Sequence> copy(new K3Sequence(owner(), shape_, options()));
+    copy->set_length(length());
+    copy->kda_ = kda_;
     const size_t used = std::min(pages_.size(), (length() + kPageTokens - 1) / kPageTokens);
-    to.pages_.assign(pages_.begin(), pages_.begin() + static_cast<std::ptrdiff_t>(used));
-    return std::unique_ptr<Sequence>(std::move(*copy));
+    copy->pages_.assign(pages_.begin(), pages_.begin() + static_cast<std::ptrdiff_t>(used));
+    return copy;
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, "no memory for a copy of a sequence",
                 "end other sequences");
   }
 }
 
-float* K3Sequence::ConvHistory(size_t layer, size_t stream) {
+float* K3Sequence::ConvHistory(size_t layer, size_t stream) const {
   return kda_.floats().data() + layer * shape_->kda_state_floats() + stream * shape_->conv_floats();
 }
 
-float* K3Sequence::Matrix(size_t layer, size_t head) {
+float* K3Sequence::Matrix(size_t layer, size_t head) const {
   return ConvHistory(layer, 3) + head * shape_->kda_dim * shape_->kda_dim;
 }
 
