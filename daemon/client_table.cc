@@ -84,10 +84,50 @@ size_t ClientTable::CountOpen(uint64_t client, protocol::Op op) const {
 }
 
 void ClientTable::Reply(const std::string& peer, uint64_t id, protocol::Body body) {
-  // A client whose pipe is full of unread answers does without this one.
-  if (transport_.Send(peer, protocol::EncodeReply({id, 0, std::move(body)})) == SendResult::kGone) {
-    Lose(peer);
+  std::string answer = protocol::EncodeReply({id, 0, std::move(body)});
+  if (answers_.contains(peer)) return Keep(peer, std::move(answer));  // those before it come first
+  switch (transport_.Send(peer, answer)) {
+    case SendResult::kSent:
+      return;
+    case SendResult::kFull:
+      return Keep(peer, std::move(answer));
+    case SendResult::kGone:
+      return Lose(peer);
   }
+}
+
+void ClientTable::Keep(const std::string& peer, std::string answer) {
+  const auto it = answers_.find(peer);
+  const size_t waiting = it == answers_.end() ? 0 : it->second.bytes;
+  if (waiting + answer.size() > kWaitingAnswerBytes) {
+    metrics_.Add(Counter::kAnswersDropped);
+    return;
+  }
+  Waiting& queue = it == answers_.end() ? answers_[peer] : it->second;
+  queue.bytes += answer.size();
+  queue.messages.push_back(std::move(answer));
+}
+
+// True: none waits any more.
+bool ClientTable::SendAnswers(const std::string& peer) {
+  const auto it = answers_.find(peer);
+  if (it == answers_.end()) return true;
+  Waiting& queue = it->second;
+  while (!queue.messages.empty()) {
+    switch (transport_.Send(peer, queue.messages.front())) {
+      case SendResult::kSent:
+        queue.bytes -= queue.messages.front().size();
+        queue.messages.pop_front();
+        break;
+      case SendResult::kFull:
+        return false;
+      case SendResult::kGone:
+        Lose(peer);
+        return true;
+    }
+  }
+  answers_.erase(it);
+  return true;
 }
 
 void ClientTable::Answer(const std::string& peer, uint64_t id, protocol::Op op,
@@ -124,6 +164,8 @@ void ClientTable::Acknowledge(ClientRequest& request, uint64_t seq) {
 }
 
 bool ClientTable::SendNow(ClientRequest& request) {
+  // A stream must not take the room that answers wait for.
+  if (answers_.contains(request.peer)) return false;
   while (request.outbox.has_unsent()) {
     switch (transport_.Send(request.peer, request.outbox.front())) {
       case SendResult::kSent:
@@ -141,6 +183,11 @@ bool ClientTable::SendNow(ClientRequest& request) {
 
 bool ClientTable::Flush() {
   bool waiting = false;
+  std::vector<std::string> peers;
+  for (const auto& [peer, queue] : answers_) peers.push_back(peer);
+  for (const std::string& peer : peers) {
+    if (!SendAnswers(peer)) waiting = true;
+  }
   std::vector<uint64_t> keys;
   for (const auto& [key, request] : requests_) {
     if (request->outbox.has_unsent() && !request->lost) keys.push_back(key);
@@ -166,6 +213,7 @@ void ClientTable::EraseIfDone(uint64_t key) {
 }
 
 void ClientTable::Lose(const std::string& peer) {
+  answers_.erase(peer);
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   bool any_new = false;
@@ -201,12 +249,13 @@ void ClientTable::CheckSilence(Clock::time_point now) {
       continue;
     }
     if (now - entry.last_seen < limit) continue;
-    bool reads = true;
+    // One that cannot even take its answers or its last message does not read any more.
+    const bool mute = now - entry.last_seen >= 2 * limit;
+    bool reads = !mute || !answers_.contains(peer);
     bool any_new = false;
     for (const auto& [id, key] : entry.open) {
       ClientRequest& request = *requests_.at(key);
-      // One that cannot even take its last message does not read any more.
-      if (request.final && now - entry.last_seen >= 2 * limit) reads = false;
+      if (request.final && mute) reads = false;
       if (request.silent || request.final || !protocol::InfoOf(request.op).streams) continue;
       request.silent = true;
       any_new = true;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,6 +61,10 @@ struct ClientRequest {
   bool lost = false;    // its client is gone
 };
 
+// What may wait of one client's answers to control ops. A client that leaves so much unread does
+// not read.
+inline constexpr size_t kWaitingAnswerBytes = size_t{4} << 20;
+
 class ClientTable {
  public:
   ClientTable(Transport& transport, Metrics& metrics) : transport_(transport), metrics_(metrics) {}
@@ -80,7 +85,9 @@ class ClientTable {
   // Open requests of one client, by op.
   size_t CountOpen(uint64_t client, protocol::Op op) const;
 
-  // A single reply to something that is no request.
+  // A single reply to something that is no request. While the client's pipe is full it waits, in
+  // order, and goes before anything of the client's streams; of a client that lets more than
+  // kWaitingAnswerBytes pile up, what comes on top is dropped.
   void Reply(const std::string& peer, uint64_t id, protocol::Body body);
   // The answer to a request that never was open: a control op, or one that cannot be opened.
   void Answer(const std::string& peer, uint64_t id, protocol::Op op, protocol::Body body);
@@ -94,6 +101,8 @@ class ClientTable {
 
   // Tries again what the transport could not take. True when something still waits.
   bool Flush();
+  // Whether answers that belong to no open request still wait for their clients' pipes.
+  bool AnswersWait() const { return !answers_.empty(); }
   // Takes clients that have been silent for too long for lost.
   void CheckSilence(Clock::time_point now);
   // Whether a request of this id was opened, going by ids that go upwards. A client that did not
@@ -115,8 +124,15 @@ class ClientTable {
     std::map<uint64_t, uint64_t> open;        // id to key
     uint64_t last_id = 0;                     // highest of all that were opened
   };
+  // Answers that found their client's pipe full, oldest first; never empty.
+  struct Waiting {
+    std::deque<std::string> messages;
+    size_t bytes = 0;
+  };
   // False: the transport is full, try later.
   bool SendNow(ClientRequest& request);
+  bool SendAnswers(const std::string& peer);
+  void Keep(const std::string& peer, std::string answer);
   bool HasStream(const Peer& peer) const;
   void Lose(const std::string& peer);
   void EraseIfDone(uint64_t key);
@@ -127,6 +143,7 @@ class ClientTable {
   uint64_t next_number_ = 1;
   std::unordered_map<std::string, Peer> peers_;
   std::map<uint64_t, std::unique_ptr<ClientRequest>> requests_;
+  std::unordered_map<std::string, Waiting> answers_;  // of peers that have some
   std::vector<uint64_t> lost_;
 };
 

@@ -14,6 +14,7 @@ constexpr std::array<MetricInfo, kSize<Counter>> kCounters = {{
     {"messages_rejected", "", "messages that were malformed or asked for nothing known"},
     {"messages_sent", "", "messages handed to the transport"},
     {"sends_deferred", "", "sends put off because the client's pipe was full"},
+    {"answers_dropped", "", "answers to clients that left megabytes of answers unread"},
     {"received_bytes", "bytes", "payload of the messages that arrived"},
     {"sent_bytes", "bytes", "payload of the messages handed to the transport"},
     {"connections_accepted", "", "connections that clients opened"},

@@ -34,6 +34,7 @@ enum class Counter : size_t {
   kMessagesRejected,
   kMessagesSent,
   kSendsDeferred,
+  kAnswersDropped,
   kReceivedBytes,
   kSentBytes,
   kConnectionsAccepted,

@@ -145,6 +145,7 @@ class Daemon:
         self.socket = self.run_dir / "s"
         self.config = home / "config" / "microkimi" / "config.toml"
         self.config.parent.mkdir(parents=True)
+        self.program = BIN / "microkimid"
         self.process: subprocess.Popen[bytes] | None = None
         self.clients: list[Client] = []
 
@@ -166,7 +167,7 @@ class Daemon:
         return env
 
     def command(self, *args: str) -> list[str]:
-        return [str(BIN / "microkimid"), "--socket", str(self.socket), *args]
+        return [str(self.program), "--socket", str(self.socket), *args]
 
     def start(self, *args: str, env: dict[str, str] | None = None, **popen: Any) -> Daemon:
         read_end, write_end = os.pipe()

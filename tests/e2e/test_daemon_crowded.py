@@ -165,3 +165,33 @@ def test_a_client_that_comes_back_after_long_silence_is_told(daemon: Daemon) -> 
                 client.send("ack", request=number, seq=len(client.replies[number]))
     assert told == set(numbers)
     assert client.call("run", model=model(), ids=[1], raw=True, max_new=3)["ids"]
+
+
+def test_an_answer_waits_for_a_pipe_that_a_stream_filled(daemon: Daemon) -> None:
+    """What was asked beside a stream is answered in order once the client reads."""
+    client, streams = does_not_read(daemon)
+    watcher = daemon.client()
+    asked: list[int] = []
+
+    def filled() -> bool:
+        asked.append(client.send("ping"))  # a sign of life, too
+        time.sleep(0.1)
+        return deferred(watcher) > 0
+
+    wait_for(filled, 60, "for its pipe to be full")
+    asked += [client.send("status") for _ in range(5)]
+    for number in streams:
+        client.send("cancel", request=number)
+    answered: list[int] = []
+
+    def all_answered() -> bool:
+        client.pump(0.2)
+        for number in asked[len(answered) :]:
+            if not client.replies[number]:
+                break
+            answered.append(number)
+        return len(answered) == len(asked)
+
+    wait_for(all_answered, 60, f"for {len(asked)} answers")
+    assert all(client.replies[number][0]["type"] == "done" for number in asked)
+    assert watcher.call("status")["counters"]["answers_dropped"] == 0

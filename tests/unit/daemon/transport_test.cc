@@ -435,5 +435,131 @@ TEST_F(ClientTableTest, AClientThatLeftIsLostWithTheNextSend) {
   EXPECT_EQ(metrics_.Get(Counter::kClientsLost), 1U);
 }
 
+// A client whose pipe a stream fills, as one sees it from the daemon.
+class FullPipeTest : public ClientTableTest {
+ protected:
+  void SetUp() override {
+    ClientTableTest::SetUp();
+    dealer_ = Dealer();
+    dealer_.set(zmq::sockopt::rcvhwm, 1);
+    dealer_.set(zmq::sockopt::rcvtimeo, 20'000);
+    dealer_.send(zmq::str_buffer("x"), zmq::send_flags::none);
+    Incoming incoming;
+    ASSERT_TRUE(Receive(incoming));
+    peer_ = incoming.peer;
+    table_ = std::make_unique<ClientTable>(*transport_, metrics_);
+    table_->Touch(peer_, now_, incoming.connection);
+    request_ = table_->Open(peer_, Run(1), now_);
+    protocol::TokenChunk chunk;
+    chunk.text = std::string(1 << 10, 'x');
+    while (!request_->outbox.has_unsent()) table_->Send(*request_, chunk, 1);
+  }
+  void Ping(uint64_t id) {
+    table_->Answer(peer_, id, protocol::Op::kPing, protocol::PingDone{id, 0});
+  }
+  // The next message but for those of the stream; the table sends on meanwhile.
+  uint64_t NextAnswer(uint64_t& of_the_stream) {
+    while (true) {
+      table_->Flush();
+      zmq::message_t message;
+      if (!dealer_.recv(message, zmq::recv_flags::dontwait)) {
+        if (Clock::now() > now_ + 60s) return 0;
+        std::this_thread::sleep_for(1ms);
+        continue;
+      }
+      auto reply = protocol::DecodeReply(message.to_string_view(), [](uint64_t id) {
+        return std::optional(id == 1 ? protocol::Op::kRun : protocol::Op::kPing);
+      });
+      if (!reply) return 0;
+      if (reply->id != 1) return reply->id;
+      ++of_the_stream;
+    }
+  }
+
+  std::unique_ptr<ClientTable> table_;
+  zmq::socket_t dealer_;
+  std::string peer_;
+  ClientRequest* request_ = nullptr;
+  const Clock::time_point now_ = Clock::now();
+};
+
+TEST_F(FullPipeTest, AnAnswerWaitsForAPipeThatAStreamFilled) {
+  for (uint64_t id = 2; id < 8; ++id) Ping(id);
+  EXPECT_TRUE(table_->AnswersWait());
+  EXPECT_TRUE(table_->Flush());
+  // What the stream has beyond the pipe comes after the answers.
+  const uint64_t in_pipe = request_->outbox.next_seq() - 1;
+  for (int more = 0; more < 4; ++more) table_->Send(*request_, protocol::TokenChunk{}, 1);
+  uint64_t streamed = 0;
+  for (uint64_t id = 2; id < 8; ++id) EXPECT_EQ(NextAnswer(streamed), id);
+  EXPECT_EQ(streamed, in_pipe);
+  EXPECT_FALSE(table_->AnswersWait());
+  EXPECT_EQ(metrics_.Get(Counter::kAnswersDropped), 0U);
+  Ping(9);  // at once again, once the stream has sent the rest
+  EXPECT_EQ(NextAnswer(streamed), 9U);
+  EXPECT_TRUE(Eventually([&] { return !table_->Flush(); }, 60s));
+}
+
+TEST_F(FullPipeTest, OfAnswersThatNobodyReadsMegabytesAreKept) {
+  const std::string text(1 << 18, 'm');
+  const auto answer = [&](uint64_t id) {
+    table_->Answer(peer_, id, protocol::Op::kPing,
+                   protocol::Error{protocol::ErrorCode::kInternal, text, {}, {}});
+  };
+  for (uint64_t id = 2; id < 102; ++id) answer(id);
+  // Fifteen of a quarter of a mebibyte and a little fit into four.
+  EXPECT_EQ(metrics_.Get(Counter::kAnswersDropped), 85U);
+  uint64_t streamed = 0;
+  for (uint64_t id = 2; id < 17; ++id) EXPECT_EQ(NextAnswer(streamed), id);
+  EXPECT_FALSE(table_->AnswersWait());
+  Ping(200);  // what was sent counts no more
+  EXPECT_EQ(NextAnswer(streamed), 200U);
+}
+
+TEST_F(FullPipeTest, AnswersOfOneThatLeftAreForgotten) {
+  Ping(2);
+  dealer_.close();
+  EXPECT_TRUE(Eventually(
+      [&] {
+        Incoming incoming;
+        transport_->Receive(incoming);  // libzmq notices its end there
+        table_->Flush();
+        return !table_->AnswersWait();
+      },
+      60s));
+  EXPECT_TRUE(request_->lost);
+  EXPECT_EQ(table_->TakeLost().size(), 1U);
+}
+
+TEST_F(FullPipeTest, OneThatTakesNoAnswersForSoLongIsForgotten) {
+  table_->Finish(*request_, protocol::Error{});
+  Ping(2);
+  table_->CheckSilence(now_ + 9s);
+  EXPECT_TRUE(table_->AnswersWait());
+  table_->CheckSilence(now_ + 11s);
+  EXPECT_FALSE(table_->AnswersWait());
+  table_->TakeLost();
+  EXPECT_TRUE(table_->requests().empty());
+}
+
+TEST_F(ClientTableTest, AnIdleClientThatTakesNoAnswersIsForgottenToo) {
+  ClientTable table(*transport_, metrics_);
+  auto dealer = Dealer();
+  dealer.set(zmq::sockopt::rcvhwm, 1);
+  dealer.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  Incoming incoming;
+  ASSERT_TRUE(Receive(incoming));
+  const auto now = Clock::now();
+  table.Touch(incoming.peer, now);
+  const std::string text(1 << 10, 'm');
+  while (!table.AnswersWait()) {
+    table.Reply(incoming.peer, 1, protocol::Error{protocol::ErrorCode::kInternal, text, {}, {}});
+  }
+  table.CheckSilence(now + 9s);
+  EXPECT_TRUE(table.AnswersWait());
+  table.CheckSilence(now + 11s);
+  EXPECT_FALSE(table.AnswersWait());
+}
+
 }  // namespace
 }  // namespace mk::daemon
