@@ -75,14 +75,16 @@ AlreadyRunning Running(const std::string& who, const protocol::SocketPaths& path
   return {"microkimid " + who + " runs already on " + paths.socket};
 }
 
-// The lock is held: its holder serves the socket, or is about to.
-protocol::Result<AlreadyRunning> WaitForOther(const protocol::SocketPaths& paths) {
+// The lock is held: its holder serves the socket, is about to, or leaves; then the lock is ours.
+protocol::Result<std::variant<LockFile, AlreadyRunning>> WaitForOther(
+    const protocol::SocketPaths& paths) {
   const auto give_up = std::chrono::steady_clock::now() + kPeerStart;
   while (std::chrono::steady_clock::now() < give_up) {
     if (Probe(paths.socket) == ProbeResult::kLive) {
       const std::string who = AskWho(paths.socket);
       if (!who.empty()) return Running(who, paths);
     }
+    if (auto lock = LockFile::Acquire(paths.lock)) return std::move(*lock);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return HeldByOther(paths);
@@ -121,7 +123,10 @@ BootResult TakeSocket(Booted booted, UniqueFd passed) {
       return protocol::Fail(ToProtocol(lock.error()));
     }
     if (passed) return HeldByOther(paths);
-    return Outcome(WaitForOther(paths));
+    auto other = WaitForOther(paths);
+    if (!other) return protocol::Fail(other.error());
+    if (auto* running = std::get_if<AlreadyRunning>(&*other)) return Outcome(std::move(*running));
+    lock = std::move(std::get<LockFile>(*other));
   }
   booted.lock = std::move(*lock);
   if (passed) {
