@@ -15,6 +15,8 @@ constexpr milliseconds kConnectTimeout{5'000};
 // A daemon that is just leaving takes its socket with it; then another one is started.
 constexpr int kAttempts = 3;
 constexpr int kLeavingPauseMs = 200;
+// One that was told to leave lets what runs end first.
+constexpr milliseconds kLeaveTimeout{30'000};
 
 }  // namespace
 
@@ -29,6 +31,14 @@ tl::expected<Session, ConnectFailure> ConnectSession(const protocol::SocketPaths
   auto connection = Connection::Connect(paths.socket, After(kConnectTimeout));
   if (!connection) return tl::unexpected<ConnectFailure>(std::move(connection.error()));
   return Session(std::move(*connection));
+}
+
+bool WaitUntilItLeft(Session& session) {
+  const Deadline deadline = After(kLeaveTimeout);
+  while (Clock::now() < deadline) {
+    if (!session.Wait(deadline)) return true;
+  }
+  return false;
 }
 
 Result<Session> OpenSession(const AccessOptions& options) {

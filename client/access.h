@@ -18,6 +18,10 @@ struct AccessOptions {
 // daemon, no permission, a folder that others may enter), kUnsupportedVersion.
 protocol::Result<Session> OpenSession(const AccessOptions& options);
 
+// Waits until a daemon that leaves (kShuttingDown) has closed the connection; the next
+// OpenSession() finds or starts another one. False: it did not leave in time.
+bool WaitUntilItLeft(Session& session);
+
 // Only connects. kNobody tells a daemon that is not there from other failures.
 tl::expected<Session, ConnectFailure> ConnectSession(const protocol::SocketPaths& paths);
 

@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "client/connection.h"
+#include "client/daemon_program.h"
 #include "client/state_folder.h"
 #include "client/unique_fd.h"
 
@@ -25,7 +25,6 @@ using protocol::Fail;
 using protocol::Result;
 using protocol::Status;
 
-constexpr const char* kProgram = "microkimid";
 constexpr milliseconds kLockPoll{5};
 
 tl::unexpected<protocol::Error> CannotStart(const std::string& why, std::string hint = {}) {
@@ -37,14 +36,8 @@ std::string DaemonProgram() {
   if (const char* named = std::getenv("MICROKIMI_DAEMON"); named != nullptr && named[0] != '\0') {
     return named;
   }
-  char self[PATH_MAX];
-  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
-  if (size > 0 && size < static_cast<ssize_t>(sizeof(self))) {
-    std::string path(self, static_cast<size_t>(size));
-    path = path.substr(0, path.rfind('/') + 1) + kProgram;
-    if (::access(path.c_str(), X_OK) == 0) return path;
-  }
-  return kProgram;
+  std::string beside = DaemonBesideMk();
+  return beside.empty() ? kDaemonName : beside;
 }
 
 // Where the daemon's output goes until it has opened its own log.

@@ -88,6 +88,12 @@ constexpr std::array kCommands = {
             StopCommand},
     Command{"restart", "End the daemon, if one runs, and start one", "  mk restart",
             RestartCommand},
+    Command{"service", "Let systemd start the daemon: install, uninstall or look at its units",
+            "  mk service install\n"
+            "  mk service status\n"
+            "  mk service status --json | jq -r .service.program\n"
+            "  mk service uninstall",
+            ServiceCommand},
     Command{"completions", "Print a shell's script that completes commands, options and models",
             "  mk completions bash > ~/.local/share/bash-completion/completions/mk\n"
             "  mk completions zsh > ~/.zfunc/_mk\n"

@@ -67,7 +67,7 @@ bool PeerIsOursOrRoot(int fd, uid_t& peer) {
 }
 
 protocol::Status Closed() {
-  return protocol::Fail(ErrorCode::kUnreachable, "the daemon closed the connection",
+  return protocol::Fail(ErrorCode::kUnreachable, kClosedByDaemon,
                         "`mk status` says whether it still runs; its log says why");
 }
 

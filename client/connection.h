@@ -19,6 +19,9 @@ struct ConnectFailure {
   Absence absence = Absence::kOther;
 };
 
+// The message of kUnreachable when the other side has ended the connection.
+inline constexpr const char* kClosedByDaemon = "the daemon closed the connection";
+
 class Connection {
  public:
   // Connects and queues the ZMTP greeting. No file and no listener, no permission, a peer that does

@@ -160,6 +160,10 @@ int RestartCommand(const Command& command, int argc, char** argv) {
   if (!hello) return ReportError(hello.error());
   Output output(STDOUT_FILENO);
   output.Write("microkimid " + hello->build_id + " runs, pid " + std::to_string(hello->pid) + "\n");
+  if (stopped->socket_activated && hello->build_id != protocol::BuildId()) {
+    output.Write("it is of another build than this mk (" + std::string(protocol::BuildId()) +
+                 "): its unit starts another program; `mk service status` says which\n");
+  }
   return FinishOutput(output, protocol::kExitDone);
 }
 

@@ -106,6 +106,9 @@ std::string StatusText(const protocol::StatusDone& status) {
   const std::string journal =
       status.journal_unit.empty() ? "standard error" : "journal of " + status.journal_unit;
   text += "log       " + Printable(status.log.empty() ? journal : status.log) + "\n";
+  if (Entry(status.counters, "program_replaced") > 0) {
+    text += "program   another one is in its place since it started; `mk restart` starts that\n";
+  }
   text += "threads   " + std::to_string(status.threads) + ", batch of up to " +
           std::to_string(status.max_batch) + "\n";
   text += "precision " + status.precision + ", where a run asks for no other\n";

@@ -11,6 +11,19 @@
 namespace mk::client {
 namespace {
 
+// Daemons that a run is given to, one after the other, before it is told that they leave. A script
+// may restart them faster than a model loads.
+constexpr int kAttempts = 20;
+
+// Its daemon left before it had begun: another one will do it. Nothing has been shown yet. `heard`:
+// the daemon has said something; one that dies with a run is not to be given it again.
+bool CameTooLate(const protocol::Result<StreamEnd>& end, bool heard) {
+  if (!end) return !heard && end.error().message == kClosedByDaemon;
+  if (end->interrupted || end->output_closed || !end->body) return false;
+  const auto* error = std::get_if<protocol::Error>(&*end->body);
+  return error != nullptr && error->code == protocol::ErrorCode::kShuttingDown;
+}
+
 int EndOfRun(protocol::Result<StreamEnd>& end, std::unique_ptr<RunOutput>& run_output,
              Output& output) {
   if (!end) return run_output->Fail(end.error());
@@ -42,19 +55,29 @@ int RunCommand(const Command& command, int argc, char** argv) {
   Output output(STDOUT_FILENO);
   auto run_output = RunOutput::Create(options, output);
   if (!run_output) return ReportError(run_output.error());
-  auto session = OpenSession(options.access);
-  if (!session) return (*run_output)->Fail(session.error());
-
   StreamOptions stream;
   stream.timeout = milliseconds(options.args.timeout_ms);
   stream.window = options.args.window;
-  auto end = [&] {
-    // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
-    const SignalWatch signals;
-    return RunStream(*session, options.args, stream, output, signals,
-                     [&](const protocol::Body& body) { return (*run_output)->Take(body); });
-  }();
-  return EndOfRun(end, *run_output, output);
+  for (int attempt = 1;; ++attempt) {
+    auto session = OpenSession(options.access);
+    if (!session) return (*run_output)->Fail(session.error());
+    bool heard = false;
+    bool begun = false;
+    auto end = [&] {
+      // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
+      const SignalWatch signals;
+      return RunStream(*session, options.args, stream, output, signals,
+                       [&](const protocol::Body& body) {
+                         heard = true;
+                         begun = begun || protocol::TypeOf(body) == protocol::ReplyType::kChunk;
+                         return (*run_output)->Take(body);
+                       });
+    }();
+    const bool again = options.access.autostart && !begun && attempt < kAttempts;
+    if (!again || !CameTooLate(end, heard) || !WaitUntilItLeft(*session)) {
+      return EndOfRun(end, *run_output, output);
+    }
+  }
 }
 
 }  // namespace mk::client

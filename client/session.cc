@@ -13,6 +13,20 @@ using protocol::Fail;
 using protocol::Reply;
 using protocol::Result;
 
+namespace {
+
+// Nothing that mk sends is unknown to a daemon of its own build.
+void HintAtOlderDaemon(protocol::Error& error, const std::optional<protocol::HelloDone>& hello) {
+  const bool unknown = error.message.ends_with("is no field that is known here") ||
+                       error.message.starts_with("unknown op ");
+  if (error.code != ErrorCode::kBadRequest || !unknown) return;
+  if (hello && hello->build_id == protocol::BuildId()) return;
+  error.hint = "the daemon is of another build" +
+               (hello ? " (" + hello->build_id + ")" : std::string()) + "; `mk restart` mends it";
+}
+
+}  // namespace
+
 Session::Session(Connection connection) : connection_(std::move(connection)) {
   protocol::HelloArgs hello;
   hello.build_id = protocol::BuildId();
@@ -59,6 +73,7 @@ Result<std::optional<Reply>> Session::Take() {
       std::erase_if(open_, [&](const auto& entry) { return entry.first == reply->id; });
     }
     auto* error = std::get_if<protocol::Error>(&reply->body);
+    if (error != nullptr) HintAtOlderDaemon(*error, hello_);
     // A message whose id the daemon could not find is refused under id 0. All of ours have one, so
     // this answers whatever is open.
     if (reply->id == 0 && error != nullptr) return Fail(std::move(*error));

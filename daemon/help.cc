@@ -17,6 +17,7 @@ constexpr HelpLine kExits[] = {
     {"0", "done, or a daemon runs already"},
     {"2", "the command line is wrong"},
     {"3", "it could not start"},
+    {"75", "its program was replaced while it had nothing to do; systemd starts the new one"},
 };
 
 constexpr HelpLine kSignals[] = {

@@ -71,7 +71,8 @@ Status SetUp(const Options& options, ServerSetup& setup) {
   setup.state_directory = *state;
   LogOptions log;
   log.level = setup.config.log_level;
-  log.to_stderr = options.foreground || std::getenv("NOTIFY_SOCKET") != nullptr;
+  setup.supervised = std::getenv("NOTIFY_SOCKET") != nullptr;
+  log.to_stderr = options.foreground || setup.supervised;
   if (!log.to_stderr) {
     auto file = protocol::LogFileOf(setup.booted.paths.socket);
     if (!file) return Fail(ErrorCode::kNotFound, file.error().message, file.error().hint);

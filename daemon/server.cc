@@ -69,7 +69,7 @@ Server::Server(std::unique_ptr<Parts> parts)
 int Server::Run() {
   while (!stop_deadline_ || !MayLeave()) Poll();
   Leave();
-  return 0;
+  return exit_code_;
 }
 
 void Server::Poll() {
@@ -163,9 +163,7 @@ void Server::Control(const std::string& peer, protocol::Request request) {
           protocol::PingDone{static_cast<uint64_t>(getpid()), static_cast<uint64_t>(ms)});
     }
     case protocol::Op::kStatus:
-      return clients.Answer(
-          peer, request.id, protocol::Op::kStatus,
-          BuildStatus(core_, identity_, parts_->transport->connections(), Clock::now()));
+      return StatusOp(peer, request.id);
     case protocol::Op::kMetrics:
       return MetricsOp(peer, request.id, std::get<protocol::MetricsArgs>(request.args));
     case protocol::Op::kUnload:
@@ -249,6 +247,13 @@ void Server::Hello(const std::string& peer, uint64_t id, const protocol::HelloAr
   done.build_id = protocol::BuildId();
   done.pid = static_cast<uint64_t>(getpid());
   parts_->clients->Answer(peer, id, protocol::Op::kHello, std::move(done));
+}
+
+void Server::StatusOp(const std::string& peer, uint64_t id) {
+  const auto now = Clock::now();
+  protocol::StatusDone done = BuildStatus(core_, identity_, parts_->transport->connections(), now);
+  done.counters["program_replaced"] = parts_->program.Look(now) ? 1 : 0;
+  parts_->clients->Answer(peer, id, protocol::Op::kStatus, std::move(done));
 }
 
 void Server::MetricsOp(const std::string& peer, uint64_t id, const protocol::MetricsArgs& args) {

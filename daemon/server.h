@@ -30,7 +30,11 @@ struct ServerSetup {
   Config config;  // with the options' overrides
   std::string log_file;
   std::string state_directory;
+  bool supervised = false;  // systemd starts it anew when it leaves with kExitRestart
 };
+
+// Exit code of a daemon that systemd is to start anew; the service unit knows it.
+inline constexpr int kExitRestart = 75;
 
 class Server {
  public:
@@ -54,6 +58,7 @@ class Server {
   void Control(const std::string& peer, protocol::Request request);
   void Start(const std::string& peer, protocol::Request request);
   void Hello(const std::string& peer, uint64_t id, const protocol::HelloArgs& args);
+  void StatusOp(const std::string& peer, uint64_t id);
   void MetricsOp(const std::string& peer, uint64_t id, const protocol::MetricsArgs& args);
   void StopOp(const std::string& peer, uint64_t id, const protocol::StopArgs& args);
   void CancelOp(const std::string& peer, uint64_t id, const protocol::CancelArgs& args);
@@ -73,6 +78,8 @@ class Server {
   bool KeepLock();
   void WatchdogReport(Clock::time_point now);
   bool Idle() const;
+  void NoticeReplacement(Clock::time_point now);
+  bool HoldsPromises() const;
   int PollMilliseconds(Clock::time_point now) const;
 
   void BeginStop(std::chrono::milliseconds grace, const std::string& why);
@@ -101,6 +108,8 @@ class Server {
   std::string leaving_;       // why the daemon leaves
   bool path_lost_ = false;    // nobody can connect: said once
   bool engine_silent_ = false;
+  bool program_replaced_ = false;  // said
+  int exit_code_ = 0;
 };
 
 }  // namespace mk::daemon

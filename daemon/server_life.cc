@@ -29,6 +29,9 @@ constexpr int kSecondsToJoin = 5;
 // What systemd is told beyond that.
 constexpr int kSecondsToSpare = 5;
 
+// For so long nobody must have been connected before a replaced daemon leaves.
+constexpr auto kQuietBeforeRestart = std::chrono::seconds(2);
+
 int ThreadsOf(const Config& config) {
   if (config.threads > 0) return config.threads;
   const unsigned cores = std::thread::hardware_concurrency();
@@ -177,6 +180,28 @@ void Server::Tick(Clock::time_point now) {
   if (idle_exit.count() >= 0 && !stop_deadline_ && now - idle_since_ >= idle_exit) {
     BeginStop(std::chrono::milliseconds(0), "nobody needed it for so long");
   }
+  NoticeReplacement(now);
+}
+
+// What was loaded to stay; the next daemon would not have it.
+bool Server::HoldsPromises() const {
+  const auto& entries = parts_->registry->entries();
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const auto& entry) { return entry.second->keep_alive.count() < 0; });
+}
+
+// After an update: says that this is the old program and, where systemd starts the new one, makes
+// way for it as soon as nobody would notice.
+void Server::NoticeReplacement(Clock::time_point now) {
+  const bool replaced = parts_->program.Look(now);
+  if (replaced && !program_replaced_) {
+    spdlog::warn("another program is at {} now; `mk restart` starts it", parts_->program.path());
+  }
+  program_replaced_ = replaced;
+  if (!replaced || !parts_->setup.supervised || stop_deadline_ || HoldsPromises()) return;
+  if (now - idle_since_ < kQuietBeforeRestart) return;
+  exit_code_ = kExitRestart;
+  BeginStop(std::chrono::milliseconds(0), "its program was replaced and it has nothing to do");
 }
 
 bool Server::Idle() const {
@@ -247,6 +272,7 @@ void Server::ReportStatus(Clock::time_point now) {
   }
   status += leaving_.empty() ? "" : "leaving: " + leaving_ + "; ";
   status += StatusLine(core_);
+  if (program_replaced_) status += "; its program was replaced: mk restart";
   if (!config_error_.empty()) status += "; the config file is not used: " + config_error_;
   if (status == systemd_status_) return;
   systemd_status_ = status;
@@ -311,7 +337,7 @@ void Server::HurryStop(Clock::time_point now) {
 }
 
 bool Server::MayLeave() const {
-  if (parts_->clients->requests().empty()) return true;
+  if (parts_->clients->requests().empty() && !parts_->clients->AnswersWait()) return true;
   return stop_hurried_ && Clock::now() >= *stop_deadline_;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "daemon/prefix_cache.h"
+#include "daemon/program_file.h"
 #include "daemon/server.h"
 #include "daemon/watchdog.h"
 #include "engine/model/executor.h"
@@ -32,6 +33,7 @@ struct Server::Parts {
   }
 
   ServerSetup setup;
+  ProgramFile program = ProgramFile::OfThisProcess();
   int threads = 1;
   SchedulerLimits limits;
   Metrics metrics;

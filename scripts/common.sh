@@ -10,7 +10,8 @@ build_packages=(
   libhwy-dev libmsgpack-cxx-dev cppzmq-dev libzmq3-dev libcli11-dev nlohmann-json3-dev
   libtomlplusplus-dev libspdlog-dev libsystemd-dev libxxhash-dev libexpected-dev libedit-dev
 )
-test_packages=(libgtest-dev libbenchmark-dev python3 python3-venv python3-pip)
+# systemd: systemd-analyze checks the units.
+test_packages=(libgtest-dev libbenchmark-dev python3 python3-venv python3-pip systemd)
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 if [ ! -t 2 ] || [ -n "${NO_COLOR:-}" ]; then

@@ -288,5 +288,32 @@ TEST(Session, RepliesToOthersRequestsAreIgnored) {
   EXPECT_TRUE(AskFor<protocol::PingDone>(*session, protocol::PingArgs{}).has_value());
 }
 
+// Answers everything as a daemon does that has never heard of it.
+void Refuse(const protocol::Request& request, const FakeDaemon::Send& send) {
+  send(request.id, 0,
+       protocol::Error{
+           protocol::ErrorCode::kBadRequest, "args.min_p is no field that is known here", {}, {}});
+}
+
+TEST(Session, AnOlderDaemonThatDoesNotKnowAFieldIsHintedAt) {
+  FakeDaemon daemon(Refuse);
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_NE(done.error().hint.find("`mk restart`"), std::string::npos) << done.error().hint;
+  EXPECT_NE(done.error().hint.find("(fake)"), std::string::npos) << done.error().hint;
+}
+
+TEST(Session, ADaemonOfThisBuildIsNotBlamed) {
+  FakeDaemon daemon(Refuse, 0,
+                    protocol::HelloDone{1, 1, 1, "0", std::string(protocol::BuildId()), 1});
+  auto session = ConnectSession(PathsFor(daemon.socket()));
+  ASSERT_TRUE(session.has_value());
+  auto done = AskFor<protocol::PingDone>(*session, protocol::PingArgs{});
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().hint, "");
+}
+
 }  // namespace
 }  // namespace mk::client

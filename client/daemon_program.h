@@ -1,0 +1,14 @@
+// Where the daemon's program is.
+
+#pragma once
+
+#include <string>
+
+namespace mk::client {
+
+inline constexpr const char* kDaemonName = "microkimid";
+
+// The absolute path of the microkimid beside this mk; "" when there is none that can be run.
+std::string DaemonBesideMk();
+
+}  // namespace mk::client
