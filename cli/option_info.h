@@ -15,6 +15,7 @@ enum class ValueKind {
   kChoice,  // one of `choices`
   kFile,
   kModel,
+  kJob,  // id of a job
 };
 
 struct OptionInfo {

@@ -6,6 +6,7 @@
 
 #include "client/bench_result.h"
 #include "client/commands.h"
+#include "client/detach.h"
 #include "client/job.h"
 #include "client/report.h"
 #include "client/stream.h"
@@ -30,6 +31,7 @@ struct BenchSettings {
   uint64_t threads = 0;
   bool json = false;
   bool markdown = false;
+  bool detach = false;
 };
 
 std::optional<int> ParseBench(const Command& command, int argc, char** argv,
@@ -47,10 +49,15 @@ std::optional<int> ParseBench(const Command& command, int argc, char** argv,
   line.AddNumber("--threads", settings.threads, "Threads (default: the daemon's)", 1, 1024);
   app.add_flag("--json", settings.json, "One JSON object instead of text");
   app.add_flag("--markdown", settings.markdown, "Markdown instead of text");
+  AddDetach(line, settings.detach);
   line.AddAccess(settings.access, true);
   if (auto code = line.Parse(argc, argv)) return code;
   if (settings.json && settings.markdown) {
     return ReportUsage("--json and --markdown exclude each other", "leave out one of them");
+  }
+  if (settings.detach && settings.markdown) {
+    return ReportUsage("--detach and --markdown exclude each other",
+                       "`mk jobs show` shows the result");
   }
   if (settings.precisions.empty()) settings.precisions = {"exact", "bf16", "q8"};
   settings.model = ModelArgument(settings.model);
@@ -157,9 +164,10 @@ class Bench {
 
   Result<BenchResult> RunOne(const std::string& precision) {
     BenchResult result;
+    BenchSeen seen;
     Result<double> load = LoadTime(precision);
     if (!load) return Fail(std::move(load.error()));
-    result.seen.load_ms = *load;
+    seen.load_ms = *load;
     protocol::BenchArgs args;
     args.model.model = path_;
     args.precision = precision;
@@ -172,9 +180,10 @@ class Bench {
     if (!ttft) return Fail(std::move(ttft.error()));
     Result<double> ping = PingTime();
     if (!ping) return Fail(std::move(ping.error()));
-    result.seen.ttft_ms = *ttft;
-    result.seen.ping_ms = *ping;
-    result.seen.prompt_tokens = kPromptTokens;
+    seen.ttft_ms = *ttft;
+    seen.ping_ms = *ping;
+    seen.prompt_tokens = kPromptTokens;
+    result.seen = seen;
     return result;
   }
 
@@ -185,11 +194,26 @@ class Bench {
   int64_t keep_alive_ms_ = 0;
 };
 
+// One job per precision.
+std::vector<protocol::JobSpec> SpecsOf(const BenchSettings& settings) {
+  std::vector<protocol::JobSpec> specs;
+  for (const std::string& precision : settings.precisions) {
+    protocol::BenchArgs args;
+    args.model.model = settings.model;
+    args.precision = precision;
+    args.quick = settings.quick;
+    args.threads = static_cast<uint32_t>(settings.threads);
+    specs.emplace_back().bench = std::move(args);
+  }
+  return specs;
+}
+
 }  // namespace
 
 int BenchCommand(const Command& command, int argc, char** argv) {
   BenchSettings settings;
   if (auto code = ParseBench(command, argc, argv, settings)) return *code;
+  if (settings.detach) return StartDetached(settings.access, SpecsOf(settings), settings.json);
   Output output(STDOUT_FILENO);
   auto session = OpenSession(settings.access);
   auto results = session ? Bench(settings, *session, output).Run()

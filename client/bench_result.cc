@@ -121,7 +121,8 @@ std::string RoofText(const protocol::BenchDone& done) {
 }
 
 std::string SeenText(const BenchResult& result) {
-  const BenchSeen& seen = result.seen;
+  if (!result.seen) return BytesText(result.done.memory_bytes) + " of memory";
+  const BenchSeen& seen = *result.seen;
   return "loaded in " + Number(seen.load_ms) + " ms (" + BytesText(result.done.memory_bytes) +
          " of memory); a warm run of " + std::to_string(seen.prompt_tokens) +
          " tokens shows its first token after " + Number(seen.ttft_ms) + " ms, a ping takes " +
@@ -187,10 +188,12 @@ Json BenchJson(const std::vector<BenchResult>& results) {
   Json runs = Json::array();
   for (const BenchResult& result : results) {
     Json run = ToJson(result.done);
-    run["load_ms"] = result.seen.load_ms;
-    run["ping_ms"] = result.seen.ping_ms;
-    run["ttft_ms"] = result.seen.ttft_ms;
-    run["ttft_prompt_tokens"] = result.seen.prompt_tokens;
+    if (result.seen) {
+      run["load_ms"] = result.seen->load_ms;
+      run["ping_ms"] = result.seen->ping_ms;
+      run["ttft_ms"] = result.seen->ttft_ms;
+      run["ttft_prompt_tokens"] = result.seen->prompt_tokens;
+    }
     runs.push_back(std::move(run));
   }
   Json all = Json::object();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct BenchSeen {
 
 struct BenchResult {
   protocol::BenchDone done;
-  BenchSeen seen;
+  std::optional<BenchSeen> seen;  // of a job, nothing was
 };
 
 // All results are of one model.

@@ -82,6 +82,15 @@ constexpr std::array kCommands = {
             "  mk bench --quick --precision q8\n"
             "  mk bench ./model.bin --threads 1 --json",
             BenchCommand},
+    Command{"jobs", "Long work that goes on by itself: list, watch, end and resume it",
+            "  id=$(mk verify ./model.bin --detach)\n"
+            "  mk jobs\n"
+            "  mk jobs attach $id\n"
+            "  mk jobs cancel $id\n"
+            "  mk jobs resume $id\n"
+            "  mk jobs show $id --json | jq .result\n"
+            "  mk jobs rm --done",
+            JobsCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

@@ -54,6 +54,8 @@ std::string BashValue(const OptionInfo& option) {
       return "_mk_files";
     case ValueKind::kModel:
       return "_mk_models; _mk_files";
+    case ValueKind::kJob:
+      return "_mk_jobs";
     default:
       return ":";
   }
@@ -73,6 +75,12 @@ _mk_models() {
     [[ $name == "$cur"* ]] && COMPREPLY+=("$name")
   done < <(mk models --names 2>/dev/null)
 }
+_mk_jobs() {
+  local id
+  while IFS= read -r id; do
+    [[ $id == "$cur"* ]] && COMPREPLY+=("$id")
+  done < <(mk jobs --ids 2>/dev/null)
+}
 _mk_files() {
   local name
   while IFS= read -r name; do
@@ -91,6 +99,12 @@ std::string BashCommand(const CommandInfo& command) {
   text += "      esac\n      if [[ $cur == -* ]]; then\n        _mk_words " +
           Joined(AllNames(command.options), " ") + "\n";
   if (!command.positionals.empty()) {
+    // An action stands directly behind the command, what it is about behind that.
+    const bool action = command.positionals.size() > 1;
+    if (action) {
+      text += "      elif (( COMP_CWORD > 2 )); then\n        " +
+              BashValue(command.positionals[1]) + "\n";
+    }
     text += "      else\n        " + BashValue(command.positionals[0]) + "\n";
   }
   return text + "      fi ;;\n";
@@ -116,6 +130,8 @@ std::string ZshAction(const OptionInfo& option) {
       return "_files";
     case ValueKind::kModel:
       return "_mk_models";
+    case ValueKind::kJob:
+      return "_mk_jobs";
     default:
       return " ";
   }
@@ -161,6 +177,8 @@ std::string FishValue(const OptionInfo& option) {
       return " -r -F";
     case ValueKind::kModel:
       return " -r -F -a '(mk models --names 2>/dev/null)'";
+    case ValueKind::kJob:
+      return " -x -a '(mk jobs --ids 2>/dev/null)'";
     case ValueKind::kAny:
       return " -x";
   }
@@ -183,6 +201,7 @@ std::string FishCommand(const CommandInfo& command) {
     if (one.kind == ValueKind::kModel) {
       text += seen + " -F -a '(mk models --names 2>/dev/null)'\n";
     }
+    if (one.kind == ValueKind::kJob) text += seen + " -a '(mk jobs --ids 2>/dev/null)'\n";
     if (one.kind == ValueKind::kChoice) {
       text += seen + " -a " + Quoted(Joined(one.choices, " "), true) + "\n";
     }
@@ -225,6 +244,11 @@ std::string ZshCompletions(std::span<const CommandInfo> commands) {
       "  local -a names\n"
       "  names=(${(f)\"$(mk models --names 2>/dev/null)\"})\n"
       "  _alternative 'models:model:compadd -a names' 'files:file:_files'\n"
+      "}\n"
+      "_mk_jobs() {\n"
+      "  local -a ids\n"
+      "  ids=(${(f)\"$(mk jobs --ids 2>/dev/null)\"})\n"
+      "  compadd -a ids\n"
       "}\n"
       "_mk() {\n"
       "  local -a commands\n"

@@ -7,8 +7,8 @@
 
 namespace mk::client {
 
-protocol::Result<protocol::Body> RunJob(Session& session, protocol::Args args, Output& output,
-                                        bool show_progress) {
+protocol::Result<StreamEnd> WatchJob(Session& session, protocol::Args args, Output& output,
+                                     bool show_progress) {
   ProgressLine progress(show_progress && IsFancyTerminal(STDERR_FILENO));
   const SignalWatch signals;
   auto end =
@@ -19,8 +19,14 @@ protocol::Result<protocol::Body> RunJob(Session& session, protocol::Args args, O
         return protocol::Status();
       });
   progress.Clear();
+  if (end && end->output_closed) LeaveOnClosedPipe();
+  return end;
+}
+
+protocol::Result<protocol::Body> RunJob(Session& session, protocol::Args args, Output& output,
+                                        bool show_progress) {
+  auto end = WatchJob(session, std::move(args), output, show_progress);
   if (!end) return protocol::Fail(std::move(end.error()));
-  if (end->output_closed) LeaveOnClosedPipe();
   if (!end->body) return protocol::Fail(protocol::ErrorCode::kCancelled, "interrupted");
   if (auto* error = std::get_if<protocol::Error>(&*end->body)) {
     return protocol::Fail(std::move(*error));

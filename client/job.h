@@ -8,7 +8,11 @@
 
 namespace mk::client {
 
-// Sees a request to its end. Errors: the daemon's; kCancelled after Ctrl-C.
+// Sees a request to its end, with a progress line.
+protocol::Result<StreamEnd> WatchJob(Session& session, protocol::Args args, Output& output,
+                                     bool show_progress);
+
+// The same for one whose end is all that counts. Errors: the daemon's; kCancelled after Ctrl-C.
 protocol::Result<protocol::Body> RunJob(Session& session, protocol::Args args, Output& output,
                                         bool show_progress);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "client/commands.h"
+#include "client/job_text.h"
 #include "client/json_format.h"
 #include "client/printable.h"
 #include "client/progress.h"
@@ -83,6 +84,12 @@ std::string RequestLine(const protocol::RequestStatus& request) {
          Column("since " + Seconds(request.age_ms), 12) + Printable(request.client) + "\n";
 }
 
+std::string JobLine(const protocol::JobStatus& job) {
+  return "  " + Column(job.kind, 8) + Column(job.state, 8) +
+         Column(JobProgressText(job) + (job.eta_ms ? ", " + JobEtaText(job) + " left" : ""), 40) +
+         Column("since " + Seconds(job.age_ms), 12) + job.id + "\n";
+}
+
 uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
   const auto found = map.find(key);
   return found == map.end() ? 0 : found->second;
@@ -118,6 +125,11 @@ std::string StatusText(const protocol::StatusDone& status) {
   for (const auto& model : status.models) text += ModelLine(model);
   text += "requests  " + std::to_string(status.requests.size()) + "\n";
   for (const auto& request : status.requests) text += RequestLine(request);
+  text += "jobs      " + std::to_string(status.jobs.size()) + "\n";
+  for (const auto& job : status.jobs) text += JobLine(job);
+  if (!status.jobs_trouble.empty()) {
+    text += "  not saved, they end with the daemon: " + Printable(status.jobs_trouble) + "\n";
+  }
   return text;
 }
 

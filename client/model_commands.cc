@@ -6,7 +6,9 @@
 #include <cstdio>
 
 #include "client/commands.h"
+#include "client/detach.h"
 #include "client/job.h"
+#include "client/job_text.h"
 #include "client/json_format.h"
 #include "client/progress.h"
 #include "client/report.h"
@@ -35,37 +37,6 @@ std::string LoadText(const protocol::LoadDone& done) {
          BytesText(done.model.file_bytes) + ", " + done.precision + ", " +
          std::to_string(done.load_ms) + " ms" +
          (done.spine_cached ? ", from the spine cache" : "") + ")\n";
-}
-
-std::string VerifyText(const protocol::VerifyDone& done) {
-  std::string text = done.path + ": " + (done.ok ? "sound" : "NOT SOUND") + "\n";
-  text += "  " + std::to_string(done.tensors) + " tensors, " + BytesText(done.file_bytes) + ", " +
-          std::to_string(done.values_checked) + " values checked\n";
-  text += "  xxh3-128 " + done.xxh3_128 + "\n";
-  if (!done.content_sha256.empty()) {
-    text += "  content sha-256 " + done.content_sha256 +
-            (done.digest_recorded ? ", as the file says" : "") + "\n";
-  }
-  for (const auto& problem : done.problems) {
-    text += "  " + (problem.tensor.empty() ? "file" : problem.tensor) + ": " + problem.message;
-    if (problem.count > 1) text += " (" + std::to_string(problem.count) + " values)";
-    text += "\n";
-  }
-  if (done.problems_total > done.problems.size()) {
-    text +=
-        "  and " + std::to_string(done.problems_total - done.problems.size()) + " more problems\n";
-  }
-  return text;
-}
-
-std::string BuildText(const protocol::BuildDone& done) {
-  std::array<char, 64> seconds;
-  std::snprintf(seconds.data(), seconds.size(), "%.1f s", done.seconds);
-  std::string text = (done.written ? "wrote " : "would write ") + done.path + "\n";
-  text += "  " + std::to_string(done.tensors) + " tensors, " + std::to_string(done.parameters) +
-          " parameters, " + BytesText(done.file_bytes) + " (" + BytesText(done.expert_bytes) +
-          " experts, " + BytesText(done.spine_bytes) + " spine)";
-  return text + (done.written ? ", " + std::string(seconds.data()) : "") + "\n";
 }
 
 protocol::Status TakeKeepAlive(const std::string& keep, protocol::LoadArgs& args) {
@@ -164,24 +135,23 @@ int VerifyCommand(const Command& command, int argc, char** argv) {
   AccessOptions access;
   std::string model;
   bool json = false;
+  bool detach = false;
   CommandLine line(command);
   line.app().add_option("MODEL", model, "Path, alias or name (default: the default model)");
   line.app().add_flag("--json", json, "One JSON object instead of text");
+  AddDetach(line, detach);
   line.AddAccess(access, true);
   if (auto code = line.Parse(argc, argv)) return *code;
+  const protocol::VerifyArgs args{ModelArgument(model)};
+  if (detach) return StartDetached(access, {protocol::JobSpec{args, {}, {}}}, json);
   auto session = OpenSession(access);
   if (!session) return ReportError(session.error());
   Output output(STDOUT_FILENO);
-  auto done = RunJobFor<protocol::VerifyDone>(*session, protocol::VerifyArgs{ModelArgument(model)},
-                                              output, !json);
+  auto done = RunJobFor<protocol::VerifyDone>(*session, args, output, !json);
   if (done) PrintWarnings(done->warnings);
   const int code = Answer(done, json, output, VerifyText);
   if (code != protocol::kExitDone || done->ok) return code;
-  return ReportError({protocol::ErrorCode::kModelCorrupt,
-                      done->path + " is not sound: " + std::to_string(done->problems_total) +
-                          (done->problems_total == 1 ? " problem" : " problems"),
-                      "copy it again or build it anew",
-                      {}});
+  return ReportError(NotSound(*done));
 }
 
 int BuildCommand(const Command& command, int argc, char** argv) {
@@ -189,15 +159,18 @@ int BuildCommand(const Command& command, int argc, char** argv) {
   protocol::BuildArgs args;
   BuildNumbers numbers;
   bool json = false;
+  bool detach = false;
   CommandLine line(command);
   AddBuildOptions(line, args, numbers);
   line.app().add_flag("--json", json, "One JSON object instead of text");
+  AddDetach(line, detach);
   line.AddAccess(access, true);
   if (auto code = line.Parse(argc, argv)) return *code;
   args.seed = numbers.seed;
   args.threads = static_cast<uint32_t>(numbers.threads);
   if (args.out.empty()) args.out = "mk-" + args.arch + "-" + args.preset + ".bin";
   args.out = AbsolutePath(args.out);
+  if (detach) return StartDetached(access, {protocol::JobSpec{{}, args, {}}}, json);
   auto session = OpenSession(access);
   if (!session) return ReportError(session.error());
   Output output(STDOUT_FILENO);

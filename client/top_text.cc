@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "client/job_text.h"
 #include "client/progress.h"
 #include "client/table.h"
 
@@ -74,6 +75,7 @@ class Writer {
     Gap();
     Requests(Room() - std::min(Room(), models));
     Gap();
+    Jobs(Room() - std::min(Room(), models));
     Models(Room());
     return std::move(lines_);
   }
@@ -170,6 +172,37 @@ class Writer {
     line("token", view_.token);
     line("first token", view_.first_token);
     line("queue", view_.queue_wait);
+  }
+
+  // Not shown when there are none: most of the time.
+  void Jobs(size_t room) {
+    const auto& jobs = status_.jobs;
+    if (jobs.empty() && status_.jobs_trouble.empty()) return;
+    const auto running = static_cast<size_t>(std::count_if(
+        jobs.begin(), jobs.end(), [](const auto& job) { return job.state == "running"; }));
+    std::string title = "JOBS  " + std::to_string(running) + " running, " +
+                        std::to_string(jobs.size() - running) + " waiting";
+    if (!status_.jobs_trouble.empty()) title += "; not saved: " + status_.jobs_trouble;
+    Add(Row().Rest(title, Cut::kEnd, Color::kBold));
+    if (!jobs.empty()) {
+      TableRow head = Row();
+      head.Left("ID", protocol::kJobIdBytes).Left("KIND", 6).Left("STATE", 9).Right("DONE", 5);
+      head.Right("ETA", 10).Right("AGE", 10).Rest("WHAT");
+      Add(head);
+    }
+    const size_t shown = Shown(jobs.size(), room, 2);
+    for (size_t i = 0; i < shown; ++i) Job(jobs[i]);
+    More(jobs.size() - shown);
+    Gap();
+  }
+
+  void Job(const protocol::JobStatus& job) {
+    TableRow row = Row();
+    row.Left(job.id, protocol::kJobIdBytes).Left(job.kind, 6);
+    row.Left(job.state, 9, job.state == "running" ? Color::kGreen : Color::kYellow);
+    row.Right(JobProgressText(job), 5).Right(JobEtaText(job), 10).Right(AgeText(job.age_ms), 10);
+    row.Rest(job.what, Cut::kStart);
+    Add(row);
   }
 
   void Models(size_t room) {

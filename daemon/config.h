@@ -32,7 +32,11 @@ struct Config {
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
   bool prefix_cache = true;
-  uint64_t prefix_cache_limit = 0;          // bytes; 0: from the budget
+  uint64_t prefix_cache_limit = 0;  // bytes; 0: from the budget
+  int jobs_at_once = 1;
+  int jobs_keep = 100;                                                   // that have ended
+  std::chrono::milliseconds jobs_keep_for{std::chrono::hours(30 * 24)};  // negative: for ever
+  uint64_t jobs_read_limit = 0;             // bytes per second; 0: none
   std::chrono::milliseconds idle_exit{-1};  // leave after so long without a client; negative: never
   std::string log_level = "info";
 };

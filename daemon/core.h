@@ -23,6 +23,7 @@ struct Core {
   int threads = 1;
   SchedulerLimits limits;
   bool stopping = false;
+  bool job_holds_up = false;  // a job that no request waits for has the executor for itself
 
   Metrics& metrics;
   Ledger& ledger;
@@ -30,8 +31,7 @@ struct Core {
   ModelRegistry& registry;
   std::shared_ptr<ModelCatalog> catalog;
   Scheduler& scheduler;
-  TaskThread& aux;   // text and lists: short work
-  TaskThread& jobs;  // long work at low priority
+  TaskThread& aux;  // text and lists: short work
   IoQueue& events;
 };
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <variant>
 
 #include "daemon/bounded_queue.h"
+#include "daemon/jobs/job_event.h"
 #include "daemon/model_registry.h"
 #include "daemon/scheduler.h"
 #include "daemon/step_task.h"
@@ -24,18 +26,19 @@ struct RunPrepared {
   uint64_t key = 0;
   protocol::Result<PreparedRun> run;
 };
-// Work outside the scheduler: text, lists of models, jobs.
-struct WorkProgress {
-  uint64_t key = 0;
-  protocol::Progress progress;
-};
+// Work outside the scheduler: text, lists of models.
 struct WorkDone {
   uint64_t key = 0;
   protocol::Result<protocol::Body> result;
 };
 
-using IoEvent =
-    std::variant<SchedulerEvent, LoadProgress, LoadFinished, RunPrepared, WorkProgress, WorkDone>;
+// Something to be done on the I/O thread.
+struct IoCall {
+  std::function<void()> run;
+};
+
+using IoEvent = std::variant<SchedulerEvent, LoadProgress, LoadFinished, RunPrepared, WorkDone,
+                             JobEvent, IoCall>;
 using IoQueue = BoundedQueue<IoEvent>;
 
 // Events that may wait; a producer that is faster than the I/O thread waits itself.

@@ -69,6 +69,9 @@ Status SetUp(const Options& options, ServerSetup& setup) {
   if (!state) return Fail(ErrorCode::kNotFound, state.error().message, state.error().hint);
   if (auto made = MakePrivateDirectory(*state); !made) return made;
   setup.state_directory = *state;
+  auto jobs = protocol::JobFolderOf(setup.booted.paths.socket);
+  if (!jobs) return Fail(ErrorCode::kNotFound, jobs.error().message, jobs.error().hint);
+  setup.job_folder = std::move(*jobs);
   LogOptions log;
   log.level = setup.config.log_level;
   setup.supervised = std::getenv("NOTIFY_SOCKET") != nullptr;

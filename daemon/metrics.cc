@@ -79,6 +79,8 @@ constexpr std::array<GaugeInfo, kSize<Gauge>> kGauges = {{
     {{"connections", "", "connections that are open"}},
     {{"connections_refused", "", "connections refused for lack of descriptors"}, true},
     {{"open_requests", "", "requests that have not ended, by phase"}},
+    {{"jobs", "", "jobs that are remembered, by state"}},
+    {{"jobs_unsaved", "", "1 while records of jobs cannot be written, else 0"}},
     {{"events_waiting", "", "events of other threads that the I/O thread has not seen"}},
     {{"models", "", "models held, by state"}},
     {{"model_memory_bytes", "bytes", "memory that a model holds beside its mapped file"}},

@@ -91,6 +91,8 @@ enum class Gauge : size_t {
   kConnections,
   kConnectionsRefused,
   kOpenRequests,
+  kJobs,
+  kJobsUnsaved,
   kEventsWaiting,
   kModels,
   kModelMemory,

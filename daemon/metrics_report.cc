@@ -1,5 +1,6 @@
 #include "daemon/metrics_report.h"
 
+#include <array>
 #include <map>
 
 #include "daemon/fd_limit.h"
@@ -34,6 +35,16 @@ void AddRequests(const Core& core, MetricSheet& sheet) {
   for (const auto& [phase, count] : open) {
     sheet.Add(Gauge::kOpenRequests, AsNumber(count), {{"phase", std::string(phase)}});
   }
+}
+
+void AddJobs(const JobBoard& jobs, MetricSheet& sheet) {
+  std::array<uint64_t, protocol::kJobStates> by_state{};
+  for (const auto& [id, job] : jobs.jobs()) ++by_state[static_cast<size_t>(job->record.state)];
+  for (size_t i = 0; i < by_state.size(); ++i) {
+    const auto name = protocol::NameOf(static_cast<protocol::JobState>(i));
+    sheet.Add(Gauge::kJobs, AsNumber(by_state[i]), {{"state", std::string(name)}});
+  }
+  sheet.Add(Gauge::kJobsUnsaved, jobs.trouble().empty() ? 0 : 1);
 }
 
 // Several entries may have one path: the file was replaced, or other vocabularies were named. The
@@ -82,11 +93,13 @@ void AddProcess(const Identity& identity, MetricSheet& sheet) {
 
 }  // namespace
 
-MetricSheet CollectMetrics(const Core& core, const Identity& identity, size_t connections) {
+MetricSheet CollectMetrics(const Core& core, const JobBoard& jobs, const Identity& identity,
+                           size_t connections) {
   MetricSheet sheet;
   sheet.Add(core.metrics);
   AddServer(core, connections, sheet);
   AddRequests(core, sheet);
+  AddJobs(jobs, sheet);
   AddModels(core, sheet);
   AddLedger(core.ledger, sheet);
   AddProcess(identity, sheet);

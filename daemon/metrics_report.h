@@ -9,6 +9,7 @@
 namespace mk::daemon {
 
 // `connections`: those that are open. Belongs to the I/O thread.
-MetricSheet CollectMetrics(const Core& core, const Identity& identity, size_t connections);
+MetricSheet CollectMetrics(const Core& core, const JobBoard& jobs, const Identity& identity,
+                           size_t connections);
 
 }  // namespace mk::daemon

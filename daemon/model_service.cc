@@ -15,7 +15,6 @@ double MillisecondsSince(Clock::time_point from, Clock::time_point to) {
 
 const protocol::ModelSelector& SelectorOf(const ClientRequest& request) {
   if (const auto* load = std::get_if<protocol::LoadArgs>(&request.args)) return load->model;
-  if (const auto* bench = std::get_if<protocol::BenchArgs>(&request.args)) return bench->model;
   return std::get<protocol::RunArgs>(request.args).model;
 }
 
@@ -220,8 +219,11 @@ void ModelService::OnProgress(const LoadProgress& progress) {
     // Everybody waits for a first load; for a further precision only those who asked for it.
     if (entry->loaded && precision != progress.precision) continue;
     for (const uint64_t key : preparation.waiting) {
-      ClientRequest* request = core_.clients.Find(key);
-      if (request != nullptr) core_.clients.SendProgress(*request, told, now);
+      if (ClientRequest* request = core_.clients.Find(key)) {
+        core_.clients.SendProgress(*request, told, now);
+      } else {
+        on_other_progress(key, told);
+      }
     }
   }
 }
@@ -236,7 +238,10 @@ bool ModelService::RetryWithMoreRoom(const ModelRegistry::Outcome& outcome) {
   if (!first_time || core_.registry.UnloadIdle() == 0) return false;
   for (const uint64_t key : outcome.requests) {
     ClientRequest* request = core_.clients.Find(key);
-    if (request == nullptr) continue;
+    if (request == nullptr) {
+      on_other_loaded(key, nullptr, &*outcome.error);
+      continue;
+    }
     request->load_retried = true;
     Acquire(*request, SelectorOf(*request), KeepAliveOf(*request));
   }
@@ -249,7 +254,10 @@ void ModelService::OnFinished(LoadFinished finished) {
   const auto now = Clock::now();
   for (const uint64_t key : outcome.requests) {
     ClientRequest* request = core_.clients.Find(key);
-    if (request == nullptr) continue;
+    if (request == nullptr) {
+      on_other_loaded(key, outcome.entry, outcome.error ? &*outcome.error : nullptr);
+      continue;
+    }
     request->load_ms = MillisecondsSince(request->arrived, now);
     if (outcome.error) {
       core_.clients.Finish(*request, ToModelError(*outcome.error));

@@ -28,6 +28,10 @@ class ModelService {
 
   // Called for a request (other than load) whose model is there.
   std::function<void(ClientRequest&, ModelRegistry::Entry&)> on_ready;
+  // Users of models that are no requests: their load is on its way, or over (without an entry: with
+  // an error).
+  std::function<void(uint64_t key, const protocol::Progress&)> on_other_progress;
+  std::function<void(uint64_t key, ModelRegistry::Entry*, const Error*)> on_other_loaded;
 
  private:
   void Ready(ClientRequest& request, ModelRegistry::Entry& entry);

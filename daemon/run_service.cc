@@ -56,7 +56,7 @@ std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) 
 }
 
 uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
-  uint64_t before = 0;
+  uint64_t before = core_.job_holds_up ? 1 : 0;
   for (const auto& [key, other] : core_.clients.requests()) {
     if (key >= request.key) break;
     if (HoldsUpOthers(*other)) ++before;
@@ -151,7 +151,7 @@ void RunService::CountStart(const ClientRequest& request) {
 
 // Those who wait learn how many are before them, when that changed.
 void RunService::TellPositions() {
-  uint64_t before = 0;
+  uint64_t before = core_.job_holds_up ? 1 : 0;
   for (const auto& [key, request] : core_.clients.requests()) {
     if (!HoldsUpOthers(*request)) continue;
     const bool run = IsOpenRun(*request);

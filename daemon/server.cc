@@ -39,6 +39,7 @@ Server::Server(std::unique_ptr<Parts> parts)
             parts_->threads,
             parts_->limits,
             false,
+            false,
             parts_->metrics,
             parts_->ledger,
             *parts_->clients,
@@ -46,7 +47,6 @@ Server::Server(std::unique_ptr<Parts> parts)
             std::make_shared<ModelCatalog>(),
             *parts_->scheduler,
             parts_->aux,
-            parts_->jobs,
             parts_->events},
       identity_{parts_->setup.booted.paths.socket,
                 parts_->setup.log_file,
@@ -57,10 +57,8 @@ Server::Server(std::unique_ptr<Parts> parts)
       models_(core_),
       runs_(core_, models_),
       texts_(core_),
-      jobs_(core_),
-      benches_(core_, models_) {
+      jobs_(core_, models_, parts_->setup.job_folder) {
   models_.on_ready = [this](ClientRequest& request, ModelRegistry::Entry& entry) {
-    if (request.op == protocol::Op::kBench) return benches_.OnModelReady(request, entry);
     runs_.OnModelReady(request, entry);
   };
   idle_since_ = Clock::now();
@@ -174,6 +172,20 @@ void Server::Control(const std::string& peer, protocol::Request request) {
       return AckOp(peer, std::get<protocol::AckArgs>(request.args));
     case protocol::Op::kStop:
       return StopOp(peer, request.id, std::get<protocol::StopArgs>(request.args));
+    case protocol::Op::kJobs:
+      return jobs_.HandleList(peer, request.id);
+    case protocol::Op::kJobShow:
+      return jobs_.HandleShow(peer, request.id, std::get<protocol::JobShowArgs>(request.args));
+    case protocol::Op::kJobCancel:
+      return jobs_.HandleCancel(peer, request.id, std::get<protocol::JobCancelArgs>(request.args));
+    case protocol::Op::kJobResume:
+      if (core_.stopping)
+        return clients.Answer(peer, request.id, protocol::Op::kJobResume, ShuttingDown());
+      return jobs_.HandleResume(peer, request.id, std::get<protocol::JobResumeArgs>(request.args));
+    case protocol::Op::kJobRemove:
+      return jobs_.HandleRemove(peer, request.id, std::get<protocol::JobRemoveArgs>(request.args));
+    case protocol::Op::kJobStart:
+    case protocol::Op::kJobAttach:
     case protocol::Op::kModels:
     case protocol::Op::kLoad:
     case protocol::Op::kRun:
@@ -212,11 +224,13 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kDetokenize:
       return texts_.HandleDetokenize(*opened);
     case protocol::Op::kVerify:
-      return jobs_.HandleVerify(*opened);
     case protocol::Op::kBuild:
-      return jobs_.HandleBuild(*opened);
     case protocol::Op::kBench:
-      return benches_.Handle(*opened);
+      return jobs_.HandleWork(*opened);
+    case protocol::Op::kJobStart:
+      return jobs_.HandleStart(*opened);
+    case protocol::Op::kJobAttach:
+      return jobs_.HandleAttach(*opened);
     case protocol::Op::kHello:
     case protocol::Op::kPing:
     case protocol::Op::kStatus:
@@ -225,6 +239,11 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kCancel:
     case protocol::Op::kAck:
     case protocol::Op::kStop:
+    case protocol::Op::kJobs:
+    case protocol::Op::kJobShow:
+    case protocol::Op::kJobCancel:
+    case protocol::Op::kJobResume:
+    case protocol::Op::kJobRemove:
       break;  // Control() has them
   }
   parts_->clients->Finish(
@@ -251,13 +270,15 @@ void Server::Hello(const std::string& peer, uint64_t id, const protocol::HelloAr
 
 void Server::StatusOp(const std::string& peer, uint64_t id) {
   const auto now = Clock::now();
-  protocol::StatusDone done = BuildStatus(core_, identity_, parts_->transport->connections(), now);
+  protocol::StatusDone done =
+      BuildStatus(core_, jobs_.board(), identity_, parts_->transport->connections(), now);
   done.counters["program_replaced"] = parts_->program.Look(now) ? 1 : 0;
   parts_->clients->Answer(peer, id, protocol::Op::kStatus, std::move(done));
 }
 
 void Server::MetricsOp(const std::string& peer, uint64_t id, const protocol::MetricsArgs& args) {
-  const MetricSheet sheet = CollectMetrics(core_, identity_, parts_->transport->connections());
+  const MetricSheet sheet =
+      CollectMetrics(core_, jobs_.board(), identity_, parts_->transport->connections());
   protocol::MetricsDone done;
   if (args.form == "families") {
     done.families = sheet.ToWire();
@@ -321,21 +342,20 @@ void Server::TakeEvents() {
 
 void Server::Take(IoEvent event) {
   if (auto* scheduler = std::get_if<SchedulerEvent>(&event)) {
-    runs_.OnSchedulerEvent(std::move(*scheduler));
+    if (!jobs_.OnSchedulerEvent(*scheduler)) runs_.OnSchedulerEvent(std::move(*scheduler));
   } else if (auto* prepared = std::get_if<RunPrepared>(&event)) {
     runs_.OnPrepared(std::move(*prepared));
   } else if (auto* progress = std::get_if<LoadProgress>(&event)) {
     models_.OnProgress(*progress);
   } else if (auto* finished = std::get_if<LoadFinished>(&event)) {
     models_.OnFinished(std::move(*finished));
-  } else if (auto* work = std::get_if<WorkProgress>(&event)) {
-    if (ClientRequest* request = parts_->clients->Find(work->key)) {
-      parts_->clients->SendProgress(*request, std::move(work->progress), Clock::now());
-    }
+  } else if (auto* job = std::get_if<JobEvent>(&event)) {
+    jobs_.OnEvent(std::move(*job));
+  } else if (auto* call = std::get_if<IoCall>(&event)) {
+    call->run();
   } else if (auto* done = std::get_if<WorkDone>(&event)) {
     ClientRequest* request = parts_->clients->Find(done->key);
     if (request == nullptr) return;
-    if (protocol::InfoOf(request->op).streams) parts_->metrics.Add(Counter::kJobsDone);
     parts_->clients->Finish(*request, done->result
                                           ? std::move(*done->result)
                                           : protocol::Body(std::move(done->result.error())));
@@ -351,6 +371,7 @@ void Server::EndRequest(ClientRequest& request, protocol::Error reason) {
     return;
   }
   // Whatever still works on it sees the flag; its answer finds no request.
+  jobs_.OnRequestEnds(request, reason.code == protocol::ErrorCode::kShuttingDown);
   parts_->registry->Release(request.key);
   parts_->clients->Finish(request, std::move(reason));
 }

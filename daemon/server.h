@@ -9,11 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "daemon/bench_service.h"
 #include "daemon/boot.h"
 #include "daemon/config.h"
 #include "daemon/core.h"
-#include "daemon/job_service.h"
+#include "daemon/jobs/job_service.h"
 #include "daemon/model_service.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
@@ -31,6 +30,7 @@ struct ServerSetup {
   std::string log_file;
   std::string state_directory;
   bool supervised = false;  // systemd starts it anew when it leaves with kExitRestart
+  std::string job_folder;
 };
 
 // Exit code of a daemon that systemd is to start anew; the service unit knows it.
@@ -95,7 +95,6 @@ class Server {
   RunService runs_;
   TextService texts_;
   JobService jobs_;
-  BenchService benches_;
 
   std::optional<Clock::time_point> stop_deadline_;  // set: the daemon is leaving
   bool stop_hurried_ = false;                       // what still ran was cancelled

@@ -111,10 +111,10 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
 Server::~Server() {
   // Producers that wait for room in the queue go on; then the threads can be joined.
   parts_->events.Close();
+  jobs_.Stop();
   parts_->scheduler->Stop();
   parts_->registry->Stop();
   parts_->aux.Stop();
-  parts_->jobs.Stop();
 }
 
 void Server::TakeSignals() {
@@ -162,6 +162,7 @@ void Server::ApplyConfig(Config config) {
   parts_->scheduler->SetBatch(core_.limits.max_batch, core_.limits.max_active);
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
+  jobs_.ApplyConfig();
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
   parts_->prefixes.SetLimit(PrefixLimit(core_.config, parts_->ledger.budget()));
   spdlog::info("read {}: {}", parts_->setup.options.config_file,
@@ -173,6 +174,7 @@ void Server::Tick(Clock::time_point now) {
   parts_->clients->CheckSilence(now);
   parts_->clients->ForgetIdle(now);
   next_unload_ = parts_->registry->UnloadExpired(now);
+  jobs_.Tick(now);
   GuardSocketPath();
   ReportStatus(now);
   if (!Idle()) idle_since_ = now;
@@ -205,7 +207,8 @@ void Server::NoticeReplacement(Clock::time_point now) {
 }
 
 bool Server::Idle() const {
-  return parts_->transport->connections() == 0 && parts_->clients->requests().empty();
+  return parts_->transport->connections() == 0 && parts_->clients->requests().empty() &&
+         jobs_.idle();
 }
 
 // Cleaners of temporary files and the end of a login session remove lock and socket under running
@@ -305,10 +308,13 @@ void Server::BeginStop(std::chrono::milliseconds grace, const std::string& why) 
   NotifySystemd("STOPPING=1\nEXTEND_TIMEOUT_USEC=" +
                 std::to_string(std::chrono::microseconds(longest).count()));
   ReportStatus(Clock::now());
+  jobs_.Interrupt();
   // What has not begun will not.
   std::vector<uint64_t> not_begun;
   for (const auto& [key, request] : parts_->clients->requests()) {
-    if (!request->final && !request->started && protocol::InfoOf(request->op).streams) {
+    // Those who watch a job are told how it ends.
+    const bool watches = request->op == protocol::Op::kJobAttach;
+    if (!request->final && !request->started && !watches && protocol::InfoOf(request->op).streams) {
       not_begun.push_back(key);
     }
   }
@@ -337,7 +343,9 @@ void Server::HurryStop(Clock::time_point now) {
 }
 
 bool Server::MayLeave() const {
-  if (parts_->clients->requests().empty() && !parts_->clients->AnswersWait()) return true;
+  if (parts_->clients->requests().empty() && jobs_.idle() && !parts_->clients->AnswersWait()) {
+    return true;
+  }
   return stop_hurried_ && Clock::now() >= *stop_deadline_;
 }
 

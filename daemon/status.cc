@@ -154,8 +154,8 @@ std::string_view PhaseOf(const ClientRequest& request) {
   }
 }
 
-protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
-                                 Clock::time_point now) {
+protocol::StatusDone BuildStatus(const Core& core, const JobBoard& jobs, const Identity& identity,
+                                 size_t connections, Clock::time_point now) {
   protocol::StatusDone status;
   status.version = protocol::Version();
   status.build_id = protocol::BuildId();
@@ -185,6 +185,10 @@ protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, siz
   for (const auto& [key, request] : core.clients.requests()) {
     if (!request->final) status.requests.push_back(StatusOf(core, *request, now));
   }
+  for (const Job* job : jobs.InOrder()) {
+    if (!protocol::IsEnded(job->record.state)) status.jobs.push_back(jobs.StatusOf(*job));
+  }
+  status.jobs_trouble = jobs.trouble();
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "daemon/core.h"
+#include "daemon/jobs/job_board.h"
 #include "protocol/messages.h"
 
 namespace mk::daemon {
@@ -29,7 +30,7 @@ inline constexpr std::array<std::string_view, 6> kPhases = {"queued", "loading",
                                                             "decode", "paused",  "working"};
 std::string_view PhaseOf(const ClientRequest& request);
 
-protocol::StatusDone BuildStatus(const Core& core, const Identity& identity, size_t connections,
-                                 Clock::time_point now);
+protocol::StatusDone BuildStatus(const Core& core, const JobBoard& jobs, const Identity& identity,
+                                 size_t connections, Clock::time_point now);
 
 }  // namespace mk::daemon

@@ -9,6 +9,14 @@
 
 namespace mk::daemon {
 
+void NameThisThread(const std::string& name, int nice) {
+  pthread_setname_np(pthread_self(), name.c_str());
+  if (nice != 0) {
+    // On Linux a thread id in place of a process id sets the priority of that thread alone.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+  }
+}
+
 TaskThread::TaskThread(const std::string& name, size_t capacity, int nice)
     : tasks_(capacity), thread_([this, name, nice] { Run(name, nice); }) {}
 
@@ -26,11 +34,7 @@ void TaskThread::Stop() {
 }
 
 void TaskThread::Run(const std::string& name, int nice) {
-  pthread_setname_np(pthread_self(), name.c_str());
-  if (nice != 0) {
-    // On Linux a thread id in place of a process id sets the priority of that thread alone.
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
-  }
+  NameThisThread(name, nice);
   while (!stopping_.load()) {
     auto task = tasks_.TryPop();
     if (task) {

@@ -12,6 +12,10 @@
 
 namespace mk::daemon {
 
+// Names the calling thread, as shown by top -H (at most 15 characters), and adds `nice` to its
+// priority.
+void NameThisThread(const std::string& name, int nice);
+
 class TaskThread {
  public:
   using Task = std::function<void()>;

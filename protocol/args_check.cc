@@ -47,4 +47,21 @@ Status CheckArgs(const TokenizeArgs& args) {
   return {};
 }
 
+Status CheckArgs(const JobStartArgs& args) {
+  const JobSpec& spec = args.spec;
+  const int kinds =
+      int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()};
+  if (kinds == 1) return {};
+  return Bad(kinds == 0 ? "job_start: there is nothing to do"
+                        : "job_start: more than one kind of work is given",
+             "give one of `verify`, `build` and `bench`");
+}
+
+Status CheckArgs(const JobRemoveArgs& args) {
+  if (args.ids.empty() != args.ended) {
+    return Bad("job_remove: `ids` or `ended`, not both and not neither", "give one of them");
+  }
+  return {};
+}
+
 }  // namespace mk::protocol

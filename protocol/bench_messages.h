@@ -1,4 +1,4 @@
-// What a benchmark tells: the answer to the op `bench`. Included by messages.h.
+// The op `bench`, and what a benchmark tells. Included by messages.h.
 
 #pragma once
 
@@ -6,7 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "protocol/model_selector.h"
+
 namespace mk::protocol {
+
+struct BenchArgs {
+  ModelSelector model;
+  std::string precision = kAutoPrecision;
+  bool quick = false;    // a few seconds instead of a minute
+  uint32_t threads = 0;  // 0: the daemon's setting
+  bool operator==(const BenchArgs&) const = default;
+};
 
 // What the machine can do at most with so many threads, measured before the model.
 struct BenchCeilings {

@@ -15,18 +15,28 @@ uint64_t Digest(const std::string& text) {
   return digest;
 }
 
+// What stands in the names of a daemon's own files: nothing, or "-" and a digest of its socket.
+std::string OwnMark(const std::string& socket) {
+  // No usual one where no variable tells its place.
+  const Result<SocketPaths> usual = UsualSocketPaths();
+  if (usual && usual->socket == socket) return {};
+  char mark[32];
+  std::snprintf(mark, sizeof(mark), "-%016llx", static_cast<unsigned long long>(Digest(socket)));
+  return mark;
+}
+
 }  // namespace
 
 Result<std::string> LogFileOf(const std::string& socket) {
   Result<std::string> directory = StateDirectory();
   if (!directory) return directory;
-  // No usual one where no variable tells its place.
-  const Result<SocketPaths> usual = UsualSocketPaths();
-  if (usual && usual->socket == socket) return *directory + "/microkimid.log";
-  char name[48];
-  std::snprintf(name, sizeof(name), "/microkimid-%016llx.log",
-                static_cast<unsigned long long>(Digest(socket)));
-  return *directory + name;
+  return *directory + "/microkimid" + OwnMark(socket) + ".log";
+}
+
+Result<std::string> JobFolderOf(const std::string& socket) {
+  Result<std::string> directory = StateDirectory();
+  if (!directory) return directory;
+  return *directory + "/jobs" + OwnMark(socket);
 }
 
 std::string RotatedLog(const std::string& file, size_t number) {

@@ -1,4 +1,5 @@
-// Where the daemon's log is, for the daemon that writes it and the client that shows it.
+// Where the daemon's log and its jobs are, for the daemon that writes them and the client that
+// shows the log.
 
 #pragma once
 
@@ -16,6 +17,9 @@ inline constexpr size_t kKeptLogs = 2;
 // name with a digest of the socket's path, so that no two write one file. Errors: those of
 // StateDirectory().
 Result<std::string> LogFileOf(const std::string& socket);
+
+// $XDG_STATE_HOME/microkimi/jobs, or a folder with the same digest in its name.
+Result<std::string> JobFolderOf(const std::string& socket);
 
 // The log that was written before: microkimid.1.log, and microkimid.2.log before that. 0: `file`.
 std::string RotatedLog(const std::string& file, size_t number);

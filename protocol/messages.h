@@ -6,7 +6,8 @@
 //   reply    {v, id, type, seq, body}  type: accepted, event, chunk, done, error; seq: 0, 1, 2, ...
 //                                      per request over all its replies
 //
-// A request is answered by `accepted` (run, load, verify, build and bench only), any number of
+// A request is answered by `accepted` (run, load, verify, build, bench and
+// job_attach only), any number of
 // `event` and `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is
 // malformed.
 //
@@ -31,10 +32,11 @@
 #include <variant>
 #include <vector>
 
-#include "protocol/bench_messages.h"
 #include "protocol/error.h"
+#include "protocol/job_messages.h"
 #include "protocol/limits.h"
 #include "protocol/metrics_messages.h"
+#include "protocol/model_selector.h"
 #include "protocol/version.h"
 
 namespace mk::protocol {
@@ -58,17 +60,6 @@ struct StatusArgs {
 };
 struct ModelsArgs {
   bool operator==(const ModelsArgs&) const = default;
-};
-
-// Arithmetic of a request: "exact", "bf16", "q8", or this for the daemon's setting.
-inline constexpr const char* kAutoPrecision = "auto";
-
-// Which model, and with which vocabulary.
-struct ModelSelector {
-  std::string model;      // path, alias or name; "": the default model
-  std::string vocab;      // vocabulary JSON; "": the one beside the model
-  std::string rank_file;  // tiktoken ranks; "": the ones beside the model
-  bool operator==(const ModelSelector&) const = default;
 };
 
 struct LoadArgs {
@@ -160,32 +151,6 @@ struct DetokenizeArgs {
   bool operator==(const DetokenizeArgs&) const = default;
 };
 
-struct VerifyArgs {
-  std::string model;
-  bool operator==(const VerifyArgs&) const = default;
-};
-
-struct BuildArgs {
-  std::string arch = "k3";
-  std::string preset = "nano";
-  std::string out;  // path of the file to make
-  uint64_t seed = 0;
-  std::vector<std::string> set;       // "key=value"
-  std::string expert_align = "auto";  // "auto", "64", "4096"
-  uint32_t threads = 0;               // 0: the daemon's setting
-  bool dry_run = false;
-  bool force = false;
-  bool operator==(const BuildArgs&) const = default;
-};
-
-struct BenchArgs {
-  ModelSelector model;
-  std::string precision = kAutoPrecision;
-  bool quick = false;    // a few seconds instead of a minute
-  uint32_t threads = 0;  // 0: the daemon's setting
-  bool operator==(const BenchArgs&) const = default;
-};
-
 struct MetricsArgs {
   std::string form = "text";  // "text", "families"
   bool operator==(const MetricsArgs&) const = default;
@@ -194,7 +159,8 @@ struct MetricsArgs {
 // In the order of Op.
 using Args = std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs,
                           RunArgs, CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs,
-                          VerifyArgs, BuildArgs, BenchArgs, MetricsArgs>;
+                          VerifyArgs, BuildArgs, BenchArgs, MetricsArgs, JobsArgs, JobStartArgs,
+                          JobAttachArgs, JobShowArgs, JobCancelArgs, JobResumeArgs, JobRemoveArgs>;
 
 enum class Op {
   kHello,
@@ -213,6 +179,13 @@ enum class Op {
   kBuild,
   kBench,
   kMetrics,
+  kJobs,
+  kJobStart,
+  kJobAttach,
+  kJobShow,
+  kJobCancel,
+  kJobResume,
+  kJobRemove,
 };
 
 struct Request {
@@ -377,6 +350,8 @@ struct StatusDone {
   std::vector<ModelStatus> models;
   std::vector<RequestStatus> requests;
   std::vector<LatencyStatus> latency;
+  std::vector<JobStatus> jobs;  // queued and running, in order
+  std::string jobs_trouble;     // why records of jobs are not saved; "": they are
   bool operator==(const StatusDone&) const = default;
 };
 
@@ -506,39 +481,6 @@ struct DetokenizeDone {
   bool operator==(const DetokenizeDone&) const = default;
 };
 
-struct VerifyProblem {
-  std::string tensor;  // "": the file as a whole
-  std::string message;
-  uint64_t count = 0;
-  bool operator==(const VerifyProblem&) const = default;
-};
-struct VerifyDone {
-  std::string path;
-  bool ok = false;
-  uint64_t file_bytes = 0;
-  uint64_t tensors = 0;
-  uint64_t values_checked = 0;
-  std::string xxh3_128;
-  std::string content_sha256;
-  bool digest_recorded = false;
-  uint64_t problems_total = 0;
-  std::vector<VerifyProblem> problems;  // the first of them
-  std::vector<std::string> warnings;
-  bool operator==(const VerifyDone&) const = default;
-};
-
-struct BuildDone {
-  std::string path;
-  bool written = false;  // false: dry run
-  uint64_t tensors = 0;
-  uint64_t parameters = 0;
-  uint64_t file_bytes = 0;
-  uint64_t expert_bytes = 0;
-  uint64_t spine_bytes = 0;
-  double seconds = 0;
-  bool operator==(const BuildDone&) const = default;
-};
-
 // ---------------------------------------------------------------- replies
 
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
@@ -546,7 +488,8 @@ enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 using Body = std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error,
                           HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone,
                           RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone,
-                          VerifyDone, BuildDone, BenchDone, MetricsDone>;
+                          VerifyDone, BuildDone, BenchDone, MetricsDone, JobsDone, JobStartDone,
+                          JobAttachDone, JobShowDone, JobCancelDone, JobResumeDone, JobRemoveDone>;
 
 struct Reply {
   uint64_t id = 0;
@@ -595,7 +538,7 @@ struct OpInfo {
   Op op;
   std::string_view name;  // on the wire
   // Never waits behind work, in daemon or client: hello, ping, status, metrics, cancel, ack, stop,
-  // unload.
+  // unload, and what is about jobs but for starting and watching them.
   bool control = false;
   // Answered by `accepted` and kept alive by acks.
   bool streams = false;

@@ -25,6 +25,13 @@ constexpr std::array kOps = {
     OpInfo{Op::kBuild, "build", false, true, "make a model file of random weights"},
     OpInfo{Op::kBench, "bench", false, true, "measure the speed of a model"},
     OpInfo{Op::kMetrics, "metrics", true, false, "what the daemon has counted and measured"},
+    OpInfo{Op::kJobs, "jobs", true, false, "the jobs that wait, run and have ended"},
+    OpInfo{Op::kJobStart, "job_start", false, false, "start a job that lives on by itself"},
+    OpInfo{Op::kJobAttach, "job_attach", false, true, "watch a job to its end"},
+    OpInfo{Op::kJobShow, "job_show", true, false, "one job and its result"},
+    OpInfo{Op::kJobCancel, "job_cancel", true, false, "end a job"},
+    OpInfo{Op::kJobResume, "job_resume", true, false, "start a job again that ended unfinished"},
+    OpInfo{Op::kJobRemove, "job_remove", true, false, "forget jobs that have ended"},
 };
 
 constexpr bool InOrder() {

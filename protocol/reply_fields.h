@@ -5,8 +5,8 @@
 
 #pragma once
 
-#include "protocol/bench_fields.h"
 #include "protocol/field.h"
+#include "protocol/job_fields.h"
 #include "protocol/messages.h"
 #include "protocol/metrics_fields.h"
 
@@ -132,7 +132,8 @@ struct Schema<StatusDone> {
       Required("counters", &StatusDone::counters), Required("models", &StatusDone::models),
       Required("requests", &StatusDone::requests), Optional("precision", &StatusDone::precision),
       Optional("latency", &StatusDone::latency),
-      Optional("journal_unit", &StatusDone::journal_unit));
+      Optional("journal_unit", &StatusDone::journal_unit), Optional("jobs", &StatusDone::jobs),
+      Optional("jobs_trouble", &StatusDone::jobs_trouble));
 };
 
 template <>
@@ -241,36 +242,6 @@ struct Schema<TokenizeDone> {
 template <>
 struct Schema<DetokenizeDone> {
   static constexpr auto fields = std::make_tuple(Required("text", &DetokenizeDone::text));
-};
-
-template <>
-struct Schema<VerifyProblem> {
-  static constexpr auto fields = std::make_tuple(Required("tensor", &VerifyProblem::tensor),
-                                                 Required("message", &VerifyProblem::message),
-                                                 Required("count", &VerifyProblem::count));
-};
-
-template <>
-struct Schema<VerifyDone> {
-  static constexpr auto fields = std::make_tuple(
-      Required("path", &VerifyDone::path), Required("ok", &VerifyDone::ok),
-      Required("file_bytes", &VerifyDone::file_bytes), Required("tensors", &VerifyDone::tensors),
-      Required("values_checked", &VerifyDone::values_checked),
-      Required("xxh3_128", &VerifyDone::xxh3_128),
-      Required("content_sha256", &VerifyDone::content_sha256),
-      Required("digest_recorded", &VerifyDone::digest_recorded),
-      Required("problems_total", &VerifyDone::problems_total),
-      Required("problems", &VerifyDone::problems), Required("warnings", &VerifyDone::warnings));
-};
-
-template <>
-struct Schema<BuildDone> {
-  static constexpr auto fields = std::make_tuple(
-      Required("path", &BuildDone::path), Required("written", &BuildDone::written),
-      Required("tensors", &BuildDone::tensors), Required("parameters", &BuildDone::parameters),
-      Required("file_bytes", &BuildDone::file_bytes),
-      Required("expert_bytes", &BuildDone::expert_bytes),
-      Required("spine_bytes", &BuildDone::spine_bytes), Required("seconds", &BuildDone::seconds));
 };
 
 }  // namespace mk::protocol

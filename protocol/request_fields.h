@@ -214,4 +214,55 @@ struct Schema<MetricsArgs> {
                                                           Rule{}.OneOf("text|families")));
 };
 
+inline constexpr Rule kJobIdRule = Rule{}.NotEmpty().Bytes(64).Form(TextForm::kLine);
+
+template <>
+struct Schema<JobsArgs> {
+  static constexpr auto fields = std::make_tuple();
+};
+
+template <>
+struct Schema<JobSpec> {
+  static constexpr auto fields =
+      std::make_tuple(Optional("verify", &JobSpec::verify, "the fields of the op verify"),
+                      Optional("build", &JobSpec::build, "the fields of the op build"),
+                      Optional("bench", &JobSpec::bench, "the fields of the op bench"));
+};
+
+template <>
+struct Schema<JobStartArgs> {
+  static constexpr auto fields = std::make_tuple(Inline(&JobStartArgs::spec));
+};
+
+template <>
+struct Schema<JobAttachArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Required("id", &JobAttachArgs::id, "job to watch to its end", kJobIdRule));
+};
+
+template <>
+struct Schema<JobShowArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Required("id", &JobShowArgs::id, "job to show", kJobIdRule));
+};
+
+template <>
+struct Schema<JobCancelArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Required("id", &JobCancelArgs::id, "job to end", kJobIdRule));
+};
+
+template <>
+struct Schema<JobResumeArgs> {
+  static constexpr auto fields = std::make_tuple(Required(
+      "id", &JobResumeArgs::id, "job that was interrupted, failed or cancelled", kJobIdRule));
+};
+
+template <>
+struct Schema<JobRemoveArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("ids", &JobRemoveArgs::ids, "jobs that have ended", kJobIdRule.Items(1024)),
+      Optional("ended", &JobRemoveArgs::ended, "all that have ended"));
+};
+
 }  // namespace mk::protocol

@@ -69,6 +69,20 @@ ModelStatus SomeModel() {
   return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4, {"exact"}, {"q8"}, "nano-sft"};
 }
 
+JobStatus SomeJob() {
+  return {"abc123", "verify",
+          "/m.bin", "running",
+          "verify", 5,
+          6,        "bytes",
+          4,        700,
+          "mk 7",   true,
+          2,        3,
+          4,        true,
+          true,     1,
+          2,        3,
+          4,        JobError{"io_error", "m", "h"}};
+}
+
 StatusDone FullStatus() {
   StatusDone done;
   done.version = "1.2.3";
@@ -89,6 +103,8 @@ StatusDone FullStatus() {
   done.models = {SomeModel()};
   done.requests = {{"mk 7", 3, "run", "/m.bin", "decode", 5, 6, 7, 1.5, 8, 9}};
   done.latency = {{"step", 5, 1.5, 1.25, 2.5, 9.5}};
+  done.jobs = {SomeJob()};
+  done.jobs_trouble = "disk full";
   return done;
 }
 
@@ -173,6 +189,16 @@ std::vector<Request> SampleRequests() {
       FullBuild(),
       BenchArgs{Selector(), "q8", true, 3},
       MetricsArgs{"families"},
+      JobsArgs{},
+      JobStartArgs{{VerifyArgs{"/m.bin"}, {}, {}}},
+      JobAttachArgs{"abc123"},
+      JobShowArgs{"abc123"},
+      JobCancelArgs{"abc123"},
+      JobResumeArgs{"abc123"},
+      JobRemoveArgs{{"abc123", "q2"}, false},
+      JobStartArgs{{{}, FullBuild(), {}}},
+      JobStartArgs{{{}, {}, BenchArgs{Selector(), "q8", true, 3}}},
+      JobRemoveArgs{{}, true},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -215,6 +241,14 @@ std::vector<SampleReply> SampleReplies() {
       {BuildDone{"/o.bin", true, 1, 2, 3, 4, 5, 6.5}, Op::kBuild},
       {FullBench(), Op::kBench},
       {FullMetrics(), Op::kMetrics},
+      {JobsDone{{SomeJob()}, "disk full"}, Op::kJobs},
+      {JobStartDone{{SomeJob(), {}}}, Op::kJobStart},
+      {JobAttachDone{{SomeJob(), {FullVerify(), {}, {}}}}, Op::kJobAttach},
+      {JobShowDone{{SomeJob(), {{}, BuildDone{"/o.bin", true, 1, 2, 3, 4, 5, 6.5}, {}}}},
+       Op::kJobShow},
+      {JobCancelDone{{SomeJob(), {}}}, Op::kJobCancel},
+      {JobResumeDone{{SomeJob(), {{}, {}, FullBench()}}}, Op::kJobResume},
+      {JobRemoveDone{3}, Op::kJobRemove},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;

@@ -1,4 +1,4 @@
-#include "daemon/bench_service.h"
+#include "daemon/jobs/bench_kind.h"
 
 #include <algorithm>
 #include <ctime>
@@ -13,8 +13,6 @@
 
 namespace mk::daemon {
 namespace {
-
-constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 
 std::string NowAsText() {
   const std::time_t now = std::time(nullptr);
@@ -59,18 +57,17 @@ protocol::BenchPoint ToWire(const BenchPoint& point) {
   return wire;
 }
 
-// One benchmark on its way to the scheduler's thread.
-struct Job {
-  uint64_t key = 0;
+// One benchmark on the scheduler's thread.
+struct Measurement {
   std::shared_ptr<const LoadedModel> loaded;
   Precision precision = Precision::kExact;
   BenchPlan plan;
   bool quick = false;
   size_t threads = 0;
-  IoQueue* events = nullptr;
+  JobContext* context = nullptr;
 };
 
-protocol::BenchDone Describe(const Job& job) {
+protocol::BenchDone Describe(const Measurement& job) {
   const Model& model = *job.loaded->model;
   const ModelInfo& info = model.info();
   protocol::BenchDone done;
@@ -91,7 +88,8 @@ protocol::BenchDone Describe(const Job& job) {
   return done;
 }
 
-Result<protocol::Body> Run(const Job& job, Executor& executor, const std::function<bool()>& go_on) {
+Result<protocol::Body> Measure(const Measurement& job, Executor& executor,
+                               const std::function<bool()>& go_on) {
   const auto begin = Clock::now();
   std::unique_ptr<Executor> own;
   if (job.threads != executor.pool().size()) {
@@ -99,14 +97,10 @@ Result<protocol::Body> Run(const Job& job, Executor& executor, const std::functi
     if (!made) return Fail(made.error());
     own = std::move(*made);
   }
-  auto told = Clock::time_point{};
+  job.context->Report({"bench", 0, 100, "percent"});
   const BenchProgress progress = [&](double fraction, std::string_view) {
-    const auto now = Clock::now();
-    if (now - told >= kProgressInterval) {
-      told = now;
-      const auto percent = static_cast<uint64_t>(100 * std::clamp(fraction, 0.0, 1.0));
-      job.events->Push(WorkProgress{job.key, {"bench", percent, 100, "percent"}});
-    }
+    const auto percent = static_cast<uint64_t>(100 * std::clamp(fraction, 0.0, 1.0));
+    job.context->Report({"bench", percent, 100, "percent"});
     return go_on();
   };
   auto report =
@@ -123,59 +117,43 @@ Result<protocol::Body> Run(const Job& job, Executor& executor, const std::functi
   return protocol::Body(std::move(done));
 }
 
-protocol::Error TooManyWait() {
-  return {protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}};
-}
-
 }  // namespace
 
-std::optional<protocol::Error> BenchService::Refuse(const ClientRequest& request) const {
-  int64_t others = 0;
-  for (const auto& [key, other] : core_.clients.requests()) {
-    const bool works = protocol::InfoOf(other->op).streams && !other->final;
-    if (works && key != request.key) ++others;
-  }
-  if (others == 0) return std::nullopt;
-  return protocol::Error{protocol::ErrorCode::kBusy,
-                         "a benchmark needs the machine for itself, and " + std::to_string(others) +
-                             (others == 1 ? " other request is" : " other requests are") + " open",
-                         "try again when `mk status` shows none",
-                         {{"requests", others}}};
+protocol::Result<JobPlan> BenchKind::Prepare(protocol::JobSpec& spec) const {
+  protocol::BenchArgs& args = *spec.bench;
+  auto ref = ResolveSelector(core_, args.model);
+  if (!ref) return protocol::Fail(std::move(ref.error()));
+  const Precision precision = ParsePrecision(args.precision).value_or(core_.config.precision);
+  args.model = {ref->path, ref->vocab_path, ref->rank_path};
+  args.precision = PrecisionName(precision);
+  if (args.threads == 0) args.threads = static_cast<uint32_t>(core_.threads);
+  std::string what = ref->path + " (" + args.precision + (args.quick ? ", quick)" : ")");
+  return JobPlan{std::move(what), ref->path, {"load", 0, 100, "percent"}};
 }
 
-void BenchService::Handle(ClientRequest& request) {
-  if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
-  const auto& args = std::get<protocol::BenchArgs>(request.args);
-  core_.clients.Send(request, protocol::Accepted{});
-  request.precision = models_.PrecisionOf(args.precision);
-  models_.Acquire(request, args.model);
-}
-
-void BenchService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
-  const auto& args = std::get<protocol::BenchArgs>(request.args);
-  Job job;
-  job.key = request.key;
-  job.loaded = entry.loaded;
-  job.precision = request.precision;
+protocol::Result<protocol::JobResult> BenchKind::Run(const protocol::JobSpec& spec,
+                                                     JobContext& context) {
+  const protocol::BenchArgs& args = *spec.bench;
+  Measurement job;
+  job.precision = ParsePrecision(args.precision).value_or(Precision::kExact);
   job.quick = args.quick;
   job.plan = args.quick ? BenchPlan::Quick() : BenchPlan::Full();
-  job.threads = args.threads > 0 ? args.threads : static_cast<size_t>(core_.threads);
-  job.events = &core_.events;
-
-  request.phase = RequestPhase::kScheduled;
-  Submission submission;
-  submission.key = request.key;
-  submission.client = request.client;
-  submission.control = request.control;
-  submission.state_bytes = BenchMemory(job.loaded->model->info(), job.plan, job.threads);
-  if (core_.ledger.available() < submission.state_bytes) core_.registry.UnloadIdle();
-  submission.work = [job = std::move(job)](Executor& executor, const std::function<bool()>& go_on) {
-    return Run(job, executor, go_on);
-  };
-  if (!core_.scheduler.Submit(std::move(submission))) {
-    core_.registry.Release(request.key);
-    core_.clients.Finish(request, TooManyWait());
-  }
+  job.threads = args.threads;
+  job.context = &context;
+  auto lease = engine_.Acquire({args.model.model, args.model.vocab, args.model.rank_file},
+                               job.precision, context);
+  if (!lease) return protocol::Fail(std::move(lease.error()));
+  job.loaded = lease->loaded();
+  const uint64_t memory = BenchMemory(job.loaded->model->info(), job.plan, job.threads);
+  auto done = engine_.RunAlone(
+      [job](Executor& executor, const std::function<bool()>& go_on) {
+        return Measure(job, executor, go_on);
+      },
+      memory, context);
+  if (!done) return protocol::Fail(std::move(done.error()));
+  protocol::JobResult result;
+  result.bench = std::move(std::get<protocol::BenchDone>(*done));
+  return result;
 }
 
 }  // namespace mk::daemon

@@ -1,0 +1,67 @@
+// EngineAccess: what jobs ask of the daemon to run models: a model that is loaded, and the executor
+// for themselves.
+//
+// The calls of jobs block their own thread, until they have what they asked for, it cannot be had,
+// or the job is cancelled.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "daemon/core.h"
+#include "daemon/jobs/job_kind.h"
+#include "daemon/model_service.h"
+
+namespace mk::daemon {
+
+// A model that is kept loaded as long as this lives.
+class ModelLease {
+ public:
+  ModelLease(std::shared_ptr<const LoadedModel> loaded, std::shared_ptr<void> held)
+      : loaded_(std::move(loaded)), held_(std::move(held)) {}
+  const std::shared_ptr<const LoadedModel>& loaded() const { return loaded_; }
+
+ private:
+  std::shared_ptr<const LoadedModel> loaded_;
+  std::shared_ptr<void> held_;  // gives it back when it goes
+};
+
+class EngineAccess {
+ public:
+  EngineAccess(Core& core, ModelService& models);
+
+  // On a job's thread. Loads the model if it is not there; tells `context` how far that is.
+  // Errors: those of loading; kCancelled.
+  protocol::Result<ModelLease> Acquire(const ModelRef& ref, Precision precision,
+                                       JobContext& context);
+  // On a job's thread. Does `work` on the scheduler's thread, while nothing else runs there, after
+  // `state_bytes` have been reserved. Returns when it is over. Errors: the work's, kOutOfMemory,
+  // kBusy, kCancelled.
+  protocol::Result<protocol::Body> RunAlone(ExclusiveWork work, uint64_t state_bytes,
+                                            JobContext& context);
+
+  // On the loop's thread: what the scheduler tells. False: it is about a request.
+  bool OnSchedulerEvent(SchedulerEvent& event);
+
+ private:
+  struct Load;
+  struct Alone;
+
+  void BeginLoad(uint64_t key, const ModelRef& ref, Precision precision,
+                 const std::shared_ptr<Load>& load);
+  void OnLoaded(uint64_t key, ModelRegistry::Entry* entry, const Error* error);
+  void BeginAlone(uint64_t key, const std::shared_ptr<Alone>& alone);
+
+  Core& core_;
+  // Users of models that are no requests have numbers of their own.
+  static constexpr uint64_t kFirstKey = uint64_t{1} << 63;
+  std::atomic<uint64_t> next_key_{kFirstKey};
+  // The loop's thread alone.
+  std::map<uint64_t, std::shared_ptr<Load>> loads_;
+  std::map<uint64_t, std::shared_ptr<Alone>> alones_;
+};
+
+}  // namespace mk::daemon
