@@ -92,6 +92,7 @@ class Bench {
     if (!found) return Fail(std::move(found.error()));
     path_ = found->model.path;
     keep_alive_ms_ = found->model.keep_alive_ms;
+    pinned_ = found->model.pinned;
     std::vector<BenchResult> results;
     for (const std::string& precision : settings_.precisions) {
       Result<BenchResult> result = RunOne(precision);
@@ -108,6 +109,7 @@ class Bench {
     args.model.model = model;
     args.precision = precision;
     args.keep_alive_ms = keep_alive_ms;
+    args.pin = pinned_;
     return RunJobFor<protocol::LoadDone>(session_, std::move(args), output_, !settings_.json);
   }
 
@@ -192,6 +194,7 @@ class Bench {
   Output& output_;
   std::string path_;
   int64_t keep_alive_ms_ = 0;
+  bool pinned_ = false;  // it stays as long as it would have stayed
 };
 
 // One job per precision.

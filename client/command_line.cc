@@ -124,6 +124,14 @@ void CommandLine::AddPrecision(std::string& precision, const std::string& doc) {
       ->check(CLI::IsMember({"exact", "bf16", "q8", "auto"}).name(""));
 }
 
+void CommandLine::AddPriority(std::string& priority) {
+  const std::string usual = priority;
+  app_.add_option("--priority", priority,
+                  "interactive, or background: only what others leave (default: " + usual + ")")
+      ->type_name("PRIORITY")
+      ->check(CLI::IsMember({protocol::kInteractive, protocol::kBackground}).name(""));
+}
+
 void CommandLine::AddModel(protocol::ModelSelector& model) {
   app_.add_option("-m,--model", model.model, "Model: a path, an alias or a name (see `mk models`)")
       ->type_name("MODEL");

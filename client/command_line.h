@@ -47,6 +47,8 @@ class CommandLine {
   void AddAccess(AccessOptions& access, bool autostart);
   // --precision; `doc` says of what.
   void AddPrecision(std::string& precision, const std::string& doc);
+  // --priority.
+  void AddPriority(std::string& priority);
   // --model, --vocab, --tokenizer-file.
   void AddModel(protocol::ModelSelector& model);
 

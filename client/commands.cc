@@ -34,6 +34,10 @@ constexpr std::array kCommands = {
             "  mk status\n"
             "  mk status --json | jq .memory",
             StatusCommand},
+    Command{"ps", "The loaded models: memory, who holds them, how long they stay",
+            "  mk ps\n"
+            "  mk ps --json | jq -r '.models[] | select(.pinned).path'",
+            PsCommand},
     Command{"top", "Watch the daemon at work: streams, queue, models, memory, times",
             "  mk top\n"
             "  mk top --once\n"
@@ -55,7 +59,8 @@ constexpr std::array kCommands = {
     Command{"load", "Load a model and keep it warm",
             "  mk load story-k3\n"
             "  mk load story-k3 --precision exact\n"
-            "  mk load ./big.bin --keep forever",
+            "  mk load ./big.bin --keep\n"
+            "  mk load ./big.bin --keep-alive 2h",
             LoadCommand},
     Command{"unload", "Give back a model's memory",
             "  mk unload story-k3\n"

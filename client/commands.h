@@ -16,6 +16,7 @@ int ChatCommand(const Command& command, int argc, char** argv);
 int MapCommand(const Command& command, int argc, char** argv);
 int PingCommand(const Command& command, int argc, char** argv);
 int StatusCommand(const Command& command, int argc, char** argv);
+int PsCommand(const Command& command, int argc, char** argv);
 int TopCommand(const Command& command, int argc, char** argv);
 int LogsCommand(const Command& command, int argc, char** argv);
 int MetricsCommand(const Command& command, int argc, char** argv);

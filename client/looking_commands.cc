@@ -1,5 +1,5 @@
-// `mk ping`, `mk status`, `mk metrics`, `mk models`, `mk version`: they look and never start a
-// daemon.
+// `mk ping`, `mk status`, `mk ps`, `mk metrics`, `mk models`, `mk version`: they look and never
+// start a daemon.
 
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include "client/commands.h"
 #include "client/job_text.h"
 #include "client/json_format.h"
+#include "client/models_text.h"
 #include "client/printable.h"
 #include "client/progress.h"
 #include "client/report.h"
@@ -52,15 +53,9 @@ std::string Seconds(uint64_t milliseconds_) {
   return DurationText(static_cast<double>(milliseconds_) / 1e3);
 }
 
-std::string Joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-  return text;
-}
-
 std::string ModelLine(const protocol::ModelStatus& model) {
   const bool loading = model.state == "loading";
-  std::string text = "  " + Column(model.state, 8) + Column(model.architecture, 4) +
+  std::string text = "  " + Column(model.state, 8) + Column(model.architecture, 11) +
                      Column(BytesText(model.file_bytes), 9) +
                      Column(Joined(loading ? model.preparing : model.precisions), 13) +
                      Column(Printable(model.path), 0);
@@ -133,36 +128,6 @@ std::string StatusText(const protocol::StatusDone& status) {
   return text;
 }
 
-// "loaded: exact,q8", or nothing.
-std::string LoadedText(const protocol::ModelEntry& model) {
-  if (!model.loaded) return {};
-  return model.precisions.empty() ? "loaded" : "loaded: " + Joined(model.precisions);
-}
-
-std::string ModelsText(const protocol::ModelsDone& done) {
-  if (done.models.empty()) {
-    return "no models found; put NAME.bin into the models folder "
-           "($XDG_DATA_HOME/microkimi/models)\n";
-  }
-  size_t width = 4;
-  for (const auto& model : done.models) width = std::max(width, Printable(model.name).size());
-  std::string text;
-  for (const auto& model : done.models) {
-    text += (model.is_default ? "* " : "  ") + Column(Printable(model.name), width) +
-            Column(model.architecture.empty() ? "?" : model.architecture, 4) +
-            Column(BytesText(model.file_bytes), 9) + Column(LoadedText(model), 21) +
-            Printable(model.path) +
-            (model.error.empty() ? "" : "  (unusable: " + Printable(model.error) + ")") + "\n";
-  }
-  return text;
-}
-
-std::string NamesText(const protocol::ModelsDone& done) {
-  std::string text;
-  for (const auto& model : done.models) text += model.name + "\n";
-  return text;
-}
-
 // Asks and prints; `args` makes the question and `render` the text, `add` adds options.
 template <typename Done, typename MakeArgs, typename Render>
 int LookFor(const Command& command, int argc, char** argv, const MakeArgs& args,
@@ -197,6 +162,18 @@ int PingCommand(const Command& command, int argc, char** argv) {
 
 int StatusCommand(const Command& command, int argc, char** argv) {
   return Look<protocol::StatusDone>(command, argc, argv, protocol::StatusArgs{}, StatusText);
+}
+
+int PsCommand(const Command& command, int argc, char** argv) {
+  Looking looking;
+  if (auto code = ParseLooking(command, argc, argv, looking)) return *code;
+  auto session = OpenSession(looking.access);
+  if (!session) return LookingError(session.error(), looking.json);
+  auto status = AskFor<protocol::StatusDone>(*session, protocol::StatusArgs{});
+  if (!status) return LookingError(status.error(), looking.json);
+  Output output(STDOUT_FILENO);
+  output.Write(looking.json ? JsonLine(LoadedJson(*status)) : LoadedText(*status));
+  return FinishOutput(output, protocol::kExitDone);
 }
 
 int MetricsCommand(const Command& command, int argc, char** argv) {

@@ -64,6 +64,8 @@ std::optional<int> ParseMapSettings(const Command& command, int argc, char** arg
   Raw raw;
   AddForms(line, raw, settings);
   AddFlow(line, settings);
+  settings.args.priority = protocol::kBackground;
+  line.AddPriority(settings.args.priority);
   raw.generation.AddChat(line, settings.args);
   line.AddModel(settings.args.model);
   raw.generation.AddSampling(line, settings.args,

@@ -39,13 +39,13 @@ std::string LoadText(const protocol::LoadDone& done) {
          (done.spine_cached ? ", from the spine cache" : "") + ")\n";
 }
 
-protocol::Status TakeKeepAlive(const std::string& keep, protocol::LoadArgs& args) {
-  if (keep.empty()) return {};
-  if (keep == "forever") {
+protocol::Status TakeKeepAlive(const std::string& time, protocol::LoadArgs& args) {
+  if (time.empty()) return {};
+  if (time == "forever") {
     args.keep_alive_ms = -1;
     return {};
   }
-  auto duration = ParseDurationMs(keep);
+  auto duration = ParseDurationMs(time);
   if (!duration) return protocol::Fail(std::move(duration.error()));
   args.keep_alive_ms = static_cast<int64_t>(*duration);
   return {};
@@ -80,13 +80,18 @@ int LoadCommand(const Command& command, int argc, char** argv) {
   AccessOptions access;
   protocol::LoadArgs args;
   std::string model;
-  std::string keep;
+  std::string keep_alive;
   bool json = false;
   CommandLine line(command);
   line.app().add_option("MODEL", model, "Path, alias or name (default: the default model)");
+  line.app().add_flag("--keep", args.pin,
+                      "Keep it until `mk unload`, whatever the time and whoever needs the room");
   line.app()
-      .add_option("--keep", keep, "Keep it so long after its last use: 10m, 2h, forever")
-      ->type_name("TIME");
+      .add_option("--keep-alive", keep_alive,
+                  "Unload it so long after its last use: 10m, 2h, forever (default: the daemon's "
+                  "setting)")
+      ->type_name("TIME")
+      ->excludes("--keep");
   line.AddPrecision(args.precision, "Arithmetic to be ready for");
   line.app().add_flag("--json", json, "One JSON object instead of text");
   line.AddModel(args.model);
@@ -98,7 +103,7 @@ int LoadCommand(const Command& command, int argc, char** argv) {
   }
   if (!model.empty()) args.model.model = model;
   MakeAbsolute(args.model);
-  if (auto taken = TakeKeepAlive(keep, args); !taken) return ReportError(taken.error());
+  if (auto taken = TakeKeepAlive(keep_alive, args); !taken) return ReportError(taken.error());
   auto session = OpenSession(access);
   if (!session) return ReportError(session.error());
   Output output(STDOUT_FILENO);
@@ -114,12 +119,12 @@ int UnloadCommand(const Command& command, int argc, char** argv) {
   bool json = false;
   CommandLine line(command);
   line.app().add_option("MODEL", model, "Path, alias or name");
-  line.app().add_flag("--all", all, "Every model that nobody uses");
+  line.app().add_flag("--all", all, "Every model that nobody uses, pinned ones too");
   line.app().add_flag("--json", json, "One JSON object instead of text");
   line.AddAccess(access, false);
   if (auto code = line.Parse(argc, argv)) return *code;
   if (model.empty() != all) {
-    return ReportUsage("give a model or --all", "`mk status` shows the loaded ones");
+    return ReportUsage("give a model or --all", "`mk ps` shows the loaded ones");
   }
   auto session = OpenSession(access);
   if (!session) return ReportError(session.error());

@@ -1,39 +1,9 @@
 #include "daemon/ledger.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <string>
 
 namespace mk::daemon {
-namespace {
-
-// Smallest memory.max of our cgroup (version 2) and its parents; the maximum when none is set.
-uint64_t CgroupLimit() {
-  uint64_t limit = std::numeric_limits<uint64_t>::max();
-  std::ifstream self("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(self, line)) {
-    if (line.rfind("0::", 0) != 0) continue;
-    std::filesystem::path group = line.substr(3);
-    while (true) {
-      std::ifstream file("/sys/fs/cgroup" + group.string() + "/memory.max");
-      uint64_t value = 0;
-      if (file >> value) limit = std::min(limit, value);  // "max" is no number
-      if (!group.has_parent_path() || group == group.parent_path()) break;
-      group = group.parent_path();
-    }
-  }
-  std::ifstream version1("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  uint64_t value = 0;
-  if (version1 >> value) limit = std::min(limit, value);
-  return limit;
-}
-
-}  // namespace
 
 std::string_view MemoryUseName(MemoryUse use) {
   switch (use) {
@@ -68,7 +38,9 @@ void Reservation::Release() {
 
 std::optional<Reservation> Ledger::Reserve(MemoryUse use, uint64_t bytes) {
   while (const uint64_t missing = TryBook(bytes)) {
-    if (use == MemoryUse::kPrefixes || !reclaim_ || reclaim_(missing) == 0) return std::nullopt;
+    // Prefixes do not go for what would not fit anyway.
+    if (use == MemoryUse::kPrefixes || Missing(bytes) > 0) return std::nullopt;
+    if (!reclaim_ || reclaim_(missing) == 0) return std::nullopt;
   }
   by_use_[static_cast<size_t>(use)] += bytes;
   return Reservation(this, use, bytes);
@@ -87,20 +59,18 @@ uint64_t Ledger::TryBook(uint64_t bytes) {
   return 0;
 }
 
+uint64_t Ledger::Missing(uint64_t bytes) const {
+  const uint64_t limit = budget();
+  const uint64_t now = firm();
+  if (now <= limit && bytes <= limit - now) return 0;
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  return bytes > kMost - now ? kMost : now + bytes - limit;
+}
+
 Reservation Ledger::Book(MemoryUse use, uint64_t bytes) {
   total_ += bytes;
   by_use_[static_cast<size_t>(use)] += bytes;
   return Reservation(this, use, bytes);
-}
-
-uint64_t DefaultMemoryBudget() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_size = sysconf(_SC_PAGESIZE);
-  uint64_t machine = uint64_t{4} << 30;
-  if (pages > 0 && page_size > 0) {
-    machine = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_size);
-  }
-  return std::min(machine, CgroupLimit()) / 4 * 3;
 }
 
 }  // namespace mk::daemon

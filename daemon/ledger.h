@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -72,13 +73,20 @@ class Ledger {
   uint64_t used(MemoryUse use) const { return by_use_[static_cast<size_t>(use)].load(); }
   uint64_t available() const {
     const uint64_t limit = budget();
-    const uint64_t now = used() - used(MemoryUse::kPrefixes);
+    const uint64_t now = firm();
     return now < limit ? limit - now : 0;
   }
+  // What would have to be freed before so many bytes fit.
+  uint64_t Missing(uint64_t bytes) const;
 
  private:
   friend class Reservation;
 
+  // What is in use beside prefixes. The two counts are not read at one time.
+  uint64_t firm() const {
+    const uint64_t all = used();
+    return all - std::min(all, used(MemoryUse::kPrefixes));
+  }
   // Bytes that are missing; 0: they are booked now.
   uint64_t TryBook(uint64_t bytes);
 
@@ -87,9 +95,5 @@ class Ledger {
   std::atomic<uint64_t> total_{0};
   std::array<std::atomic<uint64_t>, static_cast<size_t>(MemoryUse::kCount)> by_use_{};
 };
-
-// Budget when the user names none: three quarters of what the machine has, or of what the cgroup
-// allows if that is less.
-uint64_t DefaultMemoryBudget();
 
 }  // namespace mk::daemon

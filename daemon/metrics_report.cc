@@ -57,7 +57,7 @@ void AddModels(const Core& core, MetricSheet& sheet) {
   std::map<std::string, uint64_t> by_state = {{"loading", 0}, {"ready", 0}, {"replaced", 0}};
   std::map<uint64_t, protocol::ModelStatus> models;
   for (const auto& [id, entry] : core.registry.entries()) {
-    const auto& model = models.emplace(id, StatusOf(*entry, Clock::now())).first->second;
+    const auto& model = models.emplace(id, StatusOf(core, *entry, Clock::now())).first->second;
     ++by_state[model.state];
   }
   for (const auto& [state, count] : by_state) {

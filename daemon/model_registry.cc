@@ -10,44 +10,44 @@ namespace {
 
 // Loads and preparations that are under way at once, the one being worked on among them.
 constexpr size_t kMaxLoads = 64;
-constexpr const char* kMoreMemory = "unload a model, or start the daemon with more --memory";
 
-Error WithHint(Error error) {
-  if (error.code == ErrorCode::kOutOfMemory) error.hint = kMoreMemory;
-  return error;
-}
+// Reserves what a load is about to allocate.
+class Admission {
+ public:
+  Admission(Ledger& ledger, std::string path) : ledger_(ledger), path_(std::move(path)) {}
 
-// Loads, then books what the model holds; what does not fit is dropped again at once.
-Result<LoadFinished::Gain> LoadAndReserve(const LoadFunction& load, const ModelRef& ref,
-                                          Ledger& ledger, LoadOptions options) {
-  options.memory_limit = std::max<uint64_t>(ledger.available(), 1);
-  auto loaded = load(ref, options);
-  if (!loaded) return Fail(WithHint(loaded.error()));
-  const uint64_t bytes = loaded->model->resident_bytes();
-  auto memory = ledger.Reserve(MemoryUse::kModels, bytes);
-  if (!memory) {
-    return Fail(ErrorCode::kOutOfMemory,
-                ref.path + " needs " + std::to_string(bytes >> 20) + " MiB, " +
-                    std::to_string(ledger.available() >> 20) + " MiB of the memory budget are free",
-                kMoreMemory);
+  Status Admit(uint64_t bytes) {
+    auto memory = ledger_.Reserve(MemoryUse::kModels, bytes);
+    if (!memory) {
+      refused_bytes_ = bytes;
+      return Fail(ErrorCode::kOutOfMemory, path_ + " does not fit into the memory budget");
+    }
+    memory_ = std::move(*memory);
+    return {};
   }
-  return LoadFinished::Gain{std::make_shared<const LoadedModel>(std::move(*loaded)),
-                            std::move(*memory)};
-}
 
-// Adds a precision to a model, if it fits into what is free of the budget when it begins. A
-// precision cannot be taken back, so it is booked even if others took that room meanwhile.
-Result<LoadFinished::Gain> PrepareAndBook(const Model& model, Ledger& ledger, LoadOptions options) {
-  options.memory_limit = std::max<uint64_t>(ledger.available(), 1);
-  const uint64_t before = model.resident_bytes();
-  if (auto status = model.Prepare(options.precision, options); !status) {
-    return Fail(WithHint(status.error()));
-  }
-  return LoadFinished::Gain{nullptr,
-                            ledger.Book(MemoryUse::kModels, model.resident_bytes() - before)};
-}
+  Reservation Take() { return std::move(memory_); }
+  uint64_t refused_bytes() const { return refused_bytes_; }
+
+ private:
+  Ledger& ledger_;
+  const std::string path_;
+  Reservation memory_;
+  uint64_t refused_bytes_ = 0;
+};
 
 }  // namespace
+
+uint64_t ModelRegistry::Entry::memory_bytes() const {
+  uint64_t bytes = 0;
+  for (const Reservation& one : memory) bytes += one.bytes();
+  return bytes;
+}
+
+std::optional<Clock::time_point> ModelRegistry::Entry::expires() const {
+  if (!expendable() || keep_alive.count() < 0) return std::nullopt;
+  return last_used + keep_alive;
+}
 
 size_t ModelRegistry::Entry::waiting() const {
   size_t count = 0;
@@ -78,26 +78,29 @@ void ModelRegistry::Stop() {
   unloader_.Stop();
 }
 
-ModelRegistry::Entry* ModelRegistry::FindCurrent(const ModelRef& ref,
-                                                 const FileIdentity& identity) {
+ModelRegistry::Entry* ModelRegistry::FindCurrent(const ModelRef& ref, const FileIdentity& identity,
+                                                 Heritage& heritage) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = *(it++)->second;  // Drop() may erase it
     if (entry.superseded || entry.ref != ref) continue;
     if (entry.identity == identity) return &entry;
     // The file is another one now. Those who wait for the old one get what its load gives; those
     // who run on it keep it.
+    heritage = {entry.keep_alive, entry.pinned};
     entry.superseded = true;
     if (entry.idle()) Drop(entry.id);
   }
   return nullptr;
 }
 
-ModelRegistry::Entry* ModelRegistry::AddEntry(const ModelRef& ref, const FileIdentity& identity) {
+ModelRegistry::Entry* ModelRegistry::AddEntry(const ModelRef& ref, const FileIdentity& identity,
+                                              const Heritage& heritage) {
   auto made = std::make_unique<Entry>();
   made->id = next_id_++;
   made->ref = ref;
   made->identity = identity;
-  made->keep_alive = keep_alive_;
+  made->keep_alive = heritage.keep_alive.value_or(keep_alive_);
+  made->pinned = heritage.pinned;
   return entries_.emplace(made->id, std::move(made)).first->second.get();
 }
 
@@ -117,7 +120,8 @@ Result<ModelRegistry::Entry*> ModelRegistry::Acquire(
     std::optional<std::chrono::milliseconds> keep_alive) {
   auto opened = OpenForReading(ref.path);
   if (!opened) return Fail(opened.error());
-  Entry* entry = FindCurrent(ref, opened->identity);
+  Heritage heritage;
+  Entry* entry = FindCurrent(ref, opened->identity, heritage);
   const bool known =
       entry != nullptr &&
       (entry->Holds(precision) || entry->preparing.find(precision) != entry->preparing.end());
@@ -125,7 +129,7 @@ Result<ModelRegistry::Entry*> ModelRegistry::Acquire(
     return Fail(ErrorCode::kOutOfMemory, "too many models are waiting to be loaded",
                 "try again when some are done");
   }
-  if (entry == nullptr) entry = AddEntry(ref, opened->identity);
+  if (entry == nullptr) entry = AddEntry(ref, opened->identity, heritage);
   if (keep_alive) entry->keep_alive = *keep_alive;
   entry->last_used = Clock::now();
   if (entry->Holds(precision)) {
@@ -172,17 +176,28 @@ void ModelRegistry::StartTask(Entry& entry, Precision precision, Preparation& pr
   auto task = [this, id = entry.id, ref = entry.ref, loaded = entry.loaded, precision,
                give_up = preparation.give_up,
                options = OptionsOf(entry.id, precision, preparation.give_up)] {
+    Admission admission(ledger_, ref.path);
+    LoadOptions admitted = options;
+    admitted.admit = [&admission](uint64_t bytes) { return admission.Admit(bytes); };
     const auto work = [&]() -> Result<LoadFinished::Gain> {
       if (give_up->load()) {
         return Fail(ErrorCode::kCancelled, "loading " + ref.path + " was cancelled");
       }
-      if (loaded) return PrepareAndBook(*loaded->model, ledger_, options);
-      return LoadAndReserve(load_, ref, ledger_, options);
+      if (loaded) {
+        if (auto status = loaded->model->Prepare(precision, admitted); !status) {
+          return Fail(status.error());
+        }
+        return LoadFinished::Gain{nullptr, admission.Take()};
+      }
+      auto made = load_(ref, admitted);
+      if (!made) return Fail(made.error());
+      return LoadFinished::Gain{std::make_shared<const LoadedModel>(std::move(*made)),
+                                admission.Take()};
     };
     const auto begin = Clock::now();
     auto result = work();
     if (result) metrics_.Observe(Distribution::kLoadTime, Clock::now() - begin);
-    post_(LoadFinished{id, precision, std::move(result)});
+    post_(LoadFinished{id, precision, std::move(result), admission.refused_bytes()});
   };
   // There is room for all that Acquire admits; a loader that was stopped needs no more tasks.
   if (loader_.Post(std::move(task))) ++tasks_;
@@ -223,7 +238,9 @@ ModelRegistry::Outcome ModelRegistry::OnFinished(LoadFinished finished) {
   auto node = entry->preparing.extract(finished.precision);
   Preparation ended = node.empty() ? Preparation{} : std::move(node.mapped());
   if (!finished.result) {
-    return OnFailed(*entry, finished.precision, std::move(ended), finished.result.error());
+    auto outcome = OnFailed(*entry, finished.precision, std::move(ended), finished.result.error());
+    outcome.refused_bytes = finished.refused_bytes;
+    return outcome;
   }
   TakeGain(*entry, finished.precision, std::move(*finished.result));
   entry->users.insert(ended.waiting.begin(), ended.waiting.end());
@@ -296,7 +313,7 @@ ModelRegistry::Outcome ModelRegistry::OnFailed(Entry& entry, Precision precision
 Status ModelRegistry::Unload(const ModelRef& ref) {
   Entry* entry = FindLoaded(ref);
   if (entry == nullptr) {
-    return Fail(ErrorCode::kNotFound, ref.path + " is not loaded", "mk status shows what is");
+    return Fail(ErrorCode::kNotFound, ref.path + " is not loaded", "mk ps shows what is");
   }
   if (!entry->idle()) {
     return Fail(ErrorCode::kIncompatible,
@@ -308,24 +325,57 @@ Status ModelRegistry::Unload(const ModelRef& ref) {
   return {};
 }
 
-size_t ModelRegistry::UnloadIdle() {
+size_t ModelRegistry::UnloadIdle(Pinned pinned) {
   std::vector<uint64_t> idle;
   for (const auto& [id, entry] : entries_) {
-    if (entry->idle()) idle.push_back(id);
+    if (entry->expendable() || (entry->idle() && pinned == Pinned::kGo)) idle.push_back(id);
   }
   for (const uint64_t id : idle) Drop(id);
   return idle.size();
+}
+
+std::vector<ModelRegistry::Entry*> ModelRegistry::ExpendableByAge() const {
+  std::vector<Entry*> expendable;
+  for (const auto& [id, entry] : entries_) {
+    if (entry->expendable()) expendable.push_back(entry.get());
+  }
+  std::stable_sort(expendable.begin(), expendable.end(),
+                   [](const Entry* a, const Entry* b) { return a->last_used < b->last_used; });
+  return expendable;
+}
+
+uint64_t ModelRegistry::Expendable() const {
+  uint64_t bytes = 0;
+  for (const Entry* entry : ExpendableByAge()) bytes += entry->memory_bytes();
+  return bytes;
+}
+
+bool ModelRegistry::MakeRoom(uint64_t bytes) {
+  if (ledger_.Missing(bytes) > Expendable()) return false;
+  for (const Entry* entry : ExpendableByAge()) {
+    if (ledger_.Missing(bytes) == 0) break;
+    Drop(entry->id);
+  }
+  return true;
+}
+
+uint64_t ModelRegistry::KeptBeside(uint64_t request) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (entry->pinned || entry->users.count(request) > 0) bytes += entry->memory_bytes();
+  }
+  return bytes;
 }
 
 std::optional<Clock::time_point> ModelRegistry::UnloadExpired(Clock::time_point now) {
   std::optional<Clock::time_point> next;
   std::vector<uint64_t> expired;
   for (const auto& [id, entry] : entries_) {
-    if (!entry->idle() || entry->keep_alive.count() < 0) continue;
-    const auto due = entry->last_used + entry->keep_alive;
-    if (due <= now) {
+    const auto due = entry->expires();
+    if (!due) continue;
+    if (*due <= now) {
       expired.push_back(id);
-    } else if (!next || due < *next) {
+    } else if (!next || *due < *next) {
       next = due;
     }
   }

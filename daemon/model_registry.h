@@ -3,7 +3,10 @@
 // A model is known by its canonical path and the identity of the file (device, inode, size, time of
 // change), so a file that changed on disk is a new model; requests that run end on the old one. It
 // is loaded once, on the loader's thread, however many requests wait for it, and unloaded when
-// nobody has used it for its keep_alive.
+// nobody has used it for its keep_alive, or when others need the room. A pinned one stays until it
+// is unloaded by name; when its file is replaced, the new one is pinned in its place.
+//
+// Memory is reserved in the ledger before it is allocated, and given back with the model.
 //
 // A request needs a model in one precision. The first one comes with the model; a loaded model that
 // lacks one is prepared for it on the loader's thread, while requests of its other precisions run.
@@ -73,6 +76,7 @@ struct LoadFinished {
   uint64_t model = 0;
   Precision precision = Precision::kExact;
   Result<Gain> result;
+  uint64_t refused_bytes = 0;  // that it needed and the budget had not; 0: it failed otherwise
 };
 using LoadEvent = std::variant<LoadProgress, LoadFinished>;
 
@@ -90,6 +94,7 @@ class ModelRegistry {
     FileIdentity identity;
     std::shared_ptr<const LoadedModel> loaded;  // null while loading
     std::vector<Reservation> memory;            // of the model, and of each precision added to it
+    bool pinned = false;
     std::map<Precision, Preparation> preparing;
     std::set<uint64_t> users;  // requests that hold the model
     std::chrono::milliseconds keep_alive{0};
@@ -100,6 +105,11 @@ class ModelRegistry {
     size_t waiting() const;
     // Loaded, and nobody uses it or waits for a precision of it.
     bool idle() const { return loaded && users.empty() && waiting() == 0; }
+    // Whether it may go to make room for others.
+    bool expendable() const { return idle() && !pinned; }
+    uint64_t memory_bytes() const;
+    // When it goes if nobody uses it before; none: not by itself.
+    std::optional<Clock::time_point> expires() const;
   };
 
   // `post` hands events to the I/O thread, from the loader's thread.
@@ -127,13 +137,22 @@ class ModelRegistry {
     std::vector<uint64_t> requests;
     Entry* entry = nullptr;  // null after an error
     std::optional<Error> error;
+    uint64_t refused_bytes = 0;  // see LoadFinished
   };
   Outcome OnFinished(LoadFinished finished);
 
   // Unloads one that nobody uses. Errors: kNotFound (not loaded), kIncompatible (in use).
   Status Unload(const ModelRef& ref);
   // Unloads every model that nobody uses; the number of them.
-  size_t UnloadIdle();
+  enum class Pinned { kStay, kGo };
+  size_t UnloadIdle(Pinned pinned = Pinned::kStay);
+  // Frees so many bytes of the budget by unloading expendable models, the one that was used longest
+  // ago first. False: all of them would not do, and none was unloaded.
+  bool MakeRoom(uint64_t bytes);
+  // Bytes that expendable models hold.
+  uint64_t Expendable() const;
+  // Bytes that stay as long as the request does: of pinned models, and of what it uses.
+  uint64_t KeptBeside(uint64_t request) const;
   // Unloads what has been idle for its keep_alive. Returns when the next one is due.
   std::optional<Clock::time_point> UnloadExpired(Clock::time_point now);
 
@@ -144,8 +163,14 @@ class ModelRegistry {
   void Stop();
 
  private:
-  Entry* FindCurrent(const ModelRef& ref, const FileIdentity& identity);
-  Entry* AddEntry(const ModelRef& ref, const FileIdentity& identity);
+  // What a model has from the one whose file it replaced.
+  struct Heritage {
+    std::optional<std::chrono::milliseconds> keep_alive;
+    bool pinned = false;
+  };
+  Entry* FindCurrent(const ModelRef& ref, const FileIdentity& identity, Heritage& heritage);
+  Entry* AddEntry(const ModelRef& ref, const FileIdentity& identity, const Heritage& heritage);
+  std::vector<Entry*> ExpendableByAge() const;
   size_t LoadsUnderWay() const;
   void StartTasks(Entry& entry);
   void StartTask(Entry& entry, Precision precision, Preparation& preparation);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "daemon/errors.h"
+#include "daemon/memory_text.h"
 
 namespace mk::daemon {
 namespace {
@@ -32,6 +34,38 @@ std::vector<std::string> PrecisionsOf(const ModelRegistry::Entry& entry) {
     if (entry.Holds(precision)) names.emplace_back(PrecisionName(precision));
   }
   return names;
+}
+
+// The requests that hold a model or wait for it.
+std::vector<const ClientRequest*> HoldersOf(const Core& core, const ModelRegistry::Entry& entry) {
+  std::set<uint64_t> keys = entry.users;
+  for (const auto& [precision, preparation] : entry.preparing) {
+    keys.insert(preparation.waiting.begin(), preparation.waiting.end());
+  }
+  std::vector<const ClientRequest*> holders;
+  for (const uint64_t key : keys) {
+    if (const ClientRequest* request = core.clients.Find(key)) holders.push_back(request);
+  }
+  return holders;
+}
+
+std::string HolderText(const Core& core, const ClientRequest& request) {
+  return core.clients.NameOf(request) + " " + std::string(protocol::InfoOf(request.op).name);
+}
+
+// That a model cannot go, and who holds it.
+protocol::Error InUse(const Core& core, const std::string& path,
+                      const std::vector<const ClientRequest*>& holders) {
+  constexpr size_t kNamed = 3;
+  std::string names;
+  for (size_t i = 0; i < std::min(holders.size(), kNamed); ++i) {
+    names += (i == 0 ? "" : ", ") + HolderText(core, *holders[i]);
+  }
+  if (holders.size() > kNamed) names += " and " + std::to_string(holders.size() - kNamed) + " more";
+  return {protocol::ErrorCode::kBusy,
+          path + " is in use: " + names,
+          "cancel them or wait until they are done; mk ps shows who holds it",
+          {{"users", static_cast<int64_t>(holders.size())}}};
 }
 
 // How far the load is that makes the model usable.
@@ -75,13 +109,24 @@ std::string DialectOf(const LoadedModel& loaded) {
   return dialect ? std::string(ChatDialectName(*dialect)) : std::string();
 }
 
-protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_point now) {
+protocol::ModelStatus StatusOf(const Core& core, const ModelRegistry::Entry& entry,
+                               Clock::time_point now) {
   protocol::ModelStatus status;
   status.path = entry.ref.path;
   status.file_bytes = entry.identity.size;
   status.progress = LoadProgressOf(entry);
   status.users = entry.users.size() + entry.waiting();
   status.keep_alive_ms = entry.keep_alive.count() < 0 ? -1 : entry.keep_alive.count();
+  status.pinned = entry.pinned;
+  if (const auto expires = entry.expires()) {
+    status.expires_ms = static_cast<uint64_t>(std::max(0.0, MillisecondsSince(now, *expires)));
+  }
+  status.memory["weights"] = entry.memory_bytes();
+  uint64_t& sequences = status.memory["sequences"];
+  for (const ClientRequest* holder : HoldersOf(core, entry)) {
+    sequences += holder->control->state_bytes.load();
+    status.holders.push_back(HolderText(core, *holder));
+  }
   status.state = !entry.loaded ? "loading" : entry.superseded ? "replaced" : "ready";
   status.precisions = PrecisionsOf(entry);
   for (const auto& [precision, preparation] : entry.preparing) {
@@ -138,10 +183,10 @@ void ModelService::Ready(ClientRequest& request, ModelRegistry::Entry& entry) {
 }
 
 void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entry) {
-  const auto now = Clock::now();
+  if (std::get<protocol::LoadArgs>(request.args).pin) entry.pinned = true;
   core_.registry.Release(request.key);
   protocol::LoadDone done;
-  done.model = StatusOf(entry, now);
+  done.model = StatusOf(core_, entry, Clock::now());
   done.was_loaded = request.was_loaded;
   done.precision = PrecisionName(request.precision);
   done.spine_cached = entry.loaded->model->spine_cached(request.precision);
@@ -154,33 +199,33 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
 void ModelService::HandleUnload(const std::string& peer, uint64_t id,
                                 const protocol::UnloadArgs& args) {
   if (args.model.empty()) {
-    return core_.clients.Answer(peer, id, protocol::Op::kUnload,
-                                protocol::UnloadDone{core_.registry.UnloadIdle()});
+    return core_.clients.Answer(
+        peer, id, protocol::Op::kUnload,
+        protocol::UnloadDone{core_.registry.UnloadIdle(ModelRegistry::Pinned::kGo)});
   }
   auto path = ResolveModel(args.model, core_.config, core_.folders);
   // A file that was removed can still be unloaded by its path.
   const std::string wanted = path ? *path : args.model;
   std::vector<ModelRef> refs;
+  std::vector<const ClientRequest*> holders;
   for (const auto& [key, entry] : core_.registry.entries()) {
-    if (entry->ref.path == wanted && entry->loaded && !entry->superseded)
-      refs.push_back(entry->ref);
+    if (entry->ref.path != wanted || entry->superseded) continue;
+    if (entry->idle()) refs.push_back(entry->ref);
+    for (const ClientRequest* holder : HoldersOf(core_, *entry)) holders.push_back(holder);
+  }
+  if (!holders.empty()) {
+    return core_.clients.Answer(peer, id, protocol::Op::kUnload, InUse(core_, wanted, holders));
   }
   if (refs.empty()) {
     return core_.clients.Answer(peer, id, protocol::Op::kUnload,
                                 protocol::Error{protocol::ErrorCode::kModelNotFound,
                                                 wanted + " is not loaded",
-                                                "mk status shows what is",
+                                                "mk ps shows what is",
                                                 {}});
   }
   uint64_t unloaded = 0;
   for (const ModelRef& ref : refs) {
-    auto status = core_.registry.Unload(ref);
-    if (!status) {
-      protocol::Error error = ToModelError(status.error());
-      error.code = protocol::ErrorCode::kBusy;
-      return core_.clients.Answer(peer, id, protocol::Op::kUnload, std::move(error));
-    }
-    ++unloaded;
+    if (core_.registry.Unload(ref)) ++unloaded;
   }
   core_.clients.Answer(peer, id, protocol::Op::kUnload, protocol::UnloadDone{unloaded});
 }
@@ -235,7 +280,11 @@ bool ModelService::RetryWithMoreRoom(const ModelRegistry::Outcome& outcome) {
     ClientRequest* request = core_.clients.Find(key);
     if (request != nullptr && request->load_retried) first_time = false;
   }
-  if (!first_time || core_.registry.UnloadIdle() == 0) return false;
+  if (!first_time) return false;
+  // Where the budget had the room and the system had not, all that can go may help.
+  const bool room = outcome.refused_bytes > 0 ? core_.registry.MakeRoom(outcome.refused_bytes)
+                                              : core_.registry.UnloadIdle() > 0;
+  if (!room) return false;
   for (const uint64_t key : outcome.requests) {
     ClientRequest* request = core_.clients.Find(key);
     if (request == nullptr) {
@@ -260,7 +309,10 @@ void ModelService::OnFinished(LoadFinished finished) {
     }
     request->load_ms = MillisecondsSince(request->arrived, now);
     if (outcome.error) {
-      core_.clients.Finish(*request, ToModelError(*outcome.error));
+      core_.clients.Finish(*request, outcome.refused_bytes > 0
+                                         ? OutOfMemory(request->model_path, outcome.refused_bytes,
+                                                       core_.ledger, core_.registry)
+                                         : ToModelError(*outcome.error));
     } else {
       Ready(*request, *outcome.entry);
     }

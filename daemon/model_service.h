@@ -36,12 +36,14 @@ class ModelService {
  private:
   void Ready(ClientRequest& request, ModelRegistry::Entry& entry);
   void FinishLoad(ClientRequest& request, ModelRegistry::Entry& entry);
-  // After out_of_memory: drops what nobody uses and tries once more. True when it does.
+  // After out_of_memory: drops what nobody uses, if that is enough, and tries once more. True when
+  // it does.
   bool RetryWithMoreRoom(const ModelRegistry::Outcome& outcome);
 
   Core& core_;
 };
 
-protocol::ModelStatus StatusOf(const ModelRegistry::Entry& entry, Clock::time_point now);
+protocol::ModelStatus StatusOf(const Core& core, const ModelRegistry::Entry& entry,
+                               Clock::time_point now);
 
 }  // namespace mk::daemon

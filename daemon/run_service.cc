@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/errors.h"
+#include "daemon/memory_text.h"
 #include "daemon/run_task.h"
 
 namespace mk::daemon {
@@ -17,6 +18,10 @@ bool IsOpenRun(const ClientRequest& request) {
 bool HoldsUpOthers(const ClientRequest& request) {
   if (request.op == protocol::Op::kBench) return !request.final;
   return IsOpenRun(request) && !request.started;
+}
+
+bool IsBackground(const ClientRequest& request) {
+  return request.control->background.load();
 }
 
 double Milliseconds(int64_t from_us, int64_t to_us) {
@@ -58,8 +63,9 @@ std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) 
 uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
   uint64_t before = core_.job_holds_up ? 1 : 0;
   for (const auto& [key, other] : core_.clients.requests()) {
-    if (key >= request.key) break;
-    if (HoldsUpOthers(*other)) ++before;
+    const bool background = IsBackground(*other);
+    const bool first = background == IsBackground(request) ? key < request.key : !background;
+    if (first && HoldsUpOthers(*other)) ++before;
   }
   return before;
 }
@@ -68,6 +74,7 @@ void RunService::Handle(ClientRequest& request) {
   if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
   const auto& args = std::get<protocol::RunArgs>(request.args);
   request.control->window.store(args.window);
+  request.control->background.store(args.priority == protocol::kBackground);
   if (args.timeout_ms > 0) {
     request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
   }
@@ -105,13 +112,22 @@ void RunService::OnPrepared(RunPrepared prepared) {
   request->phase = RequestPhase::kScheduled;
   request->prepared = Clock::now();
   request->control->prompt_total.store(prepared.run->prompt_tokens);
-  if (core_.ledger.available() < prepared.run->state_bytes) core_.registry.UnloadIdle();
+  const uint64_t bytes = prepared.run->state_bytes;
+  const uint64_t kept = core_.registry.KeptBeside(request->key);
+  if (kept > core_.ledger.budget() || bytes > core_.ledger.budget() - kept) {
+    // It could never begin, whoever else ends.
+    protocol::Error error = NoRoomFor(*request, bytes);
+    core_.registry.Release(request->key);
+    return core_.clients.Finish(*request, std::move(error));
+  }
+  // Where that is not enough, it waits for those who run.
+  core_.registry.MakeRoom(bytes);
   Submission submission;
   submission.key = request->key;
   submission.client = request->client;
   submission.task = std::move(prepared.run->task);
   submission.control = request->control;
-  submission.state_bytes = prepared.run->state_bytes;
+  submission.state_bytes = bytes;
   submission.deadline = request->deadline;
   if (!core_.scheduler.Submit(std::move(submission))) {
     core_.registry.Release(request->key);
@@ -124,6 +140,9 @@ void RunService::OnPrepared(RunPrepared prepared) {
 void RunService::OnSchedulerEvent(SchedulerEvent event) {
   ClientRequest* request = core_.clients.Find(event.key);
   if (request == nullptr) return;
+  if (const auto* needs = std::get_if<RequestNeedsRoom>(&event.what)) {
+    return OnNeedsRoom(*request, *needs);
+  }
   if (std::holds_alternative<RequestStarted>(event.what)) {
     request->started = true;
     CountStart(*request);
@@ -142,6 +161,27 @@ void RunService::OnSchedulerEvent(SchedulerEvent event) {
   }
 }
 
+protocol::Error RunService::NoRoomFor(const ClientRequest& request, uint64_t bytes) const {
+  const std::string op(protocol::InfoOf(request.op).name);
+  protocol::Error error = OutOfMemory("the " + op, bytes, core_.ledger, core_.registry);
+  if (request.op == protocol::Op::kRun) error.hint += ", or ask for fewer tokens";
+  return error;
+}
+
+// Room may be made of models that became idle since the request was submitted. Where nothing runs
+// any more that could end and make room, there will be none.
+void RunService::OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& needs) {
+  if (core_.registry.MakeRoom(needs.bytes)) {
+    request.control->needs_room.store(false);
+  } else if (needs.others_run) {
+    return;
+  } else {
+    if (!request.verdict) request.verdict = NoRoomFor(request, needs.bytes);
+    request.control->cancelled.store(true);
+  }
+  core_.scheduler.Wake();
+}
+
 void RunService::CountStart(const ClientRequest& request) {
   if (request.op != protocol::Op::kRun) return;
   core_.metrics.Add(Counter::kPromptTokens, request.control->prompt_total.load());
@@ -152,14 +192,16 @@ void RunService::CountStart(const ClientRequest& request) {
 // Those who wait learn how many are before them, when that changed.
 void RunService::TellPositions() {
   uint64_t before = core_.job_holds_up ? 1 : 0;
-  for (const auto& [key, request] : core_.clients.requests()) {
-    if (!HoldsUpOthers(*request)) continue;
-    const bool run = IsOpenRun(*request);
-    if (run && request->told_position != before && !request->outbox.has_unsent()) {
-      request->told_position = before;
-      core_.clients.Send(*request, protocol::Progress{"queue", before, 0, "requests"});
+  for (const bool background : {false, true}) {
+    for (const auto& [key, request] : core_.clients.requests()) {
+      if (IsBackground(*request) != background || !HoldsUpOthers(*request)) continue;
+      const bool run = IsOpenRun(*request);
+      if (run && request->told_position != before && !request->outbox.has_unsent()) {
+        request->told_position = before;
+        core_.clients.Send(*request, protocol::Progress{"queue", before, 0, "requests"});
+      }
+      ++before;
     }
-    ++before;
   }
 }
 

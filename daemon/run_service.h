@@ -22,6 +22,8 @@ class RunService {
   // An error when the request cannot be taken on now.
   std::optional<protocol::Error> Refuse(const ClientRequest& request) const;
   uint64_t WaitingBefore(const ClientRequest& request) const;
+  void OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& needs);
+  protocol::Error NoRoomFor(const ClientRequest& request, uint64_t bytes) const;
   void CountStart(const ClientRequest& request);
   void TellPositions();
   void OnFinished(ClientRequest& request, RequestFinished finished);

@@ -131,7 +131,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
                           "shorten the prompt or ask for fewer tokens");
   }
   // Beside the sequence's state: its row of logits.
-  run.state_bytes = info.state_bytes + info.bytes_per_token * tokens + info.vocab * sizeof(float);
+  run.state_bytes = plan.loaded->model->state_bytes(tokens) + info.vocab * sizeof(float);
   run.task = std::make_unique<RunTask>(std::move(plan));
   return run;
 }

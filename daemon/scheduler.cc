@@ -150,29 +150,30 @@ void Scheduler::EndCancelledAndLate() {
 void Scheduler::Activate() {
   while (started_ < max_active_.load()) {
     if (Entry* alone = FindExclusive()) {
-      if (started_ > 0) return;
-      RunExclusive(*alone);
+      if (started_ > 0 || !RunExclusive(*alone)) return;
       continue;
     }
-    candidates_.clear();
-    candidate_clients_.clear();
-    for (auto& entry : entries_) {
-      if (entry->started || entry->ended) continue;
-      candidates_.push_back(entry.get());
-      candidate_clients_.push_back(entry->request.client);
-    }
-    if (candidates_.empty()) return;
-    Entry& entry = *candidates_[activation_picker_.Pick(candidate_clients_, 1).front()];
+    Entry* next = NextToStart();
+    if (next == nullptr) return;
+    Entry& entry = *next;
+    const bool background = entry.background();
     if (!ReserveFor(entry)) {
-      if (!entry.ended) return;
-      continue;
+      without_room_[background] = entry.request.key;
+      return;
     }
+    without_room_[background] = 0;
     if (auto status = entry.request.task->Start(); !status) {
       Finish(entry, Fail(status.error()));
       continue;
     }
     entry.started = true;
     ++started_;
+    if (background) {
+      ++started_background_;
+      passed_over_ = 0;
+    } else {
+      ++passed_over_;
+    }
     RequestControl& control = *entry.request.control;
     control.state_bytes.store(entry.request.state_bytes);
     control.started_us.store(NowMicroseconds());
@@ -191,22 +192,43 @@ void Scheduler::Begin(Entry& entry) {
   Deliver(entry, std::move(*outcome));
 }
 
-// False: there is no room now, or (the entry has ended) there never will be.
+// Null when nobody waits who may start.
+Scheduler::Entry* Scheduler::NextToStart() {
+  std::array<size_t, 2> waiting{};
+  for (const auto& entry : entries_) {
+    if (!entry->started && !entry->ended) ++waiting[entry->background()];
+  }
+  const size_t most = max_active_.load();
+  if (started_background_ >= most - most / 4) waiting[1] = 0;
+  if (waiting[1] == 0) passed_over_ = 0;
+  const bool background = waiting[0] == 0 || passed_over_ >= kBackgroundEvery - 1;
+  if (waiting[background] == 0) return nullptr;
+  candidates_.clear();
+  candidate_clients_.clear();
+  for (auto& entry : entries_) {
+    if (entry->started || entry->ended || entry->background() != background) continue;
+    if (entry->request.key == without_room_[background]) return entry.get();
+    candidates_.push_back(entry.get());
+    candidate_clients_.push_back(entry->request.client);
+  }
+  return candidates_[activation_pickers_[background].Pick(candidate_clients_, 1).front()];
+}
+
+// False: there is no room now. Whoever owns the models has been told, once.
 bool Scheduler::ReserveFor(Entry& entry) {
   auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
   if (memory) {
     entry.memory = std::move(*memory);
     return true;
   }
-  if (started_ > 0) return false;
-  Finish(entry,
-         Fail(Error{
-             ErrorCode::kOutOfMemory,
-             "the request needs " + std::to_string(entry.request.state_bytes >> 20) + " MiB, " +
-                 std::to_string(ledger_.available() >> 20) + " MiB of the memory budget are free",
-             entry.request.work ? "unload a model, or raise --memory"
-                                : "ask for fewer tokens, unload a model, or raise --memory"}));
+  if (!entry.request.control->needs_room.exchange(true)) {
+    sink_({entry.request.key, RequestNeedsRoom{entry.request.state_bytes, started_ > 0}});
+  }
   return false;
+}
+
+void Scheduler::AskForRoomAgain() {
+  for (const auto& entry : entries_) entry->request.control->needs_room.store(false);
 }
 
 Scheduler::Entry* Scheduler::FindExclusive() {
@@ -216,8 +238,9 @@ Scheduler::Entry* Scheduler::FindExclusive() {
   return found == entries_.end() ? nullptr : found->get();
 }
 
-void Scheduler::RunExclusive(Entry& entry) {
-  if (!ReserveFor(entry)) return;
+// False: there is no room for it.
+bool Scheduler::RunExclusive(Entry& entry) {
+  if (!ReserveFor(entry)) return false;
   RequestControl& control = *entry.request.control;
   control.state_bytes.store(entry.request.state_bytes);
   control.started_us.store(NowMicroseconds());
@@ -234,6 +257,7 @@ void Scheduler::RunExclusive(Entry& entry) {
   });
   const bool late = !result && deadline && Clock::now() >= *deadline;
   Finish(entry, std::move(result), late);
+  return true;
 }
 
 // Those who wait for exclusive work may be cancelled and have deadlines meanwhile.
@@ -249,6 +273,7 @@ void Scheduler::AttendWaiting(Clock::time_point& attended) {
 // One forward pass for every model that has something to do. False: nothing to do.
 bool Scheduler::StepAll() {
   bool worked = false;
+  ShareSteps();
   models_.clear();
   for (const auto& entry : entries_) {
     if (!entry->started || entry->ended) continue;
@@ -297,38 +322,71 @@ void Scheduler::CountStep(Clock::duration took) {
   metrics_.Observe(kind, took);
 }
 
+// Settles what the background may have of the next step.
+void Scheduler::ShareSteps() {
+  interactive_runs_ = false;
+  for (const auto& entry : entries_) {
+    if (!entry->started || entry->ended || entry->background()) continue;
+    if (MayRunAhead(*entry)) interactive_runs_ = true;
+  }
+  interactive_steps_ = interactive_runs_ ? interactive_steps_ + 1 : 0;
+  background_turn_ = interactive_runs_ && interactive_steps_ % kBackgroundEvery == 0;
+}
+
 void Scheduler::BuildBatch(const Model& model) {
   batch_.Clear();
   PickDecoding(model);
   PickPrefill(model);
 }
 
-void Scheduler::PickDecoding(const Model& model) {
+// Those who could take part in the next step; false when there are none.
+bool Scheduler::FindCandidates(const Model& model, Stage stage, bool background) {
   candidates_.clear();
   candidate_clients_.clear();
   for (auto& entry : entries_) {
-    if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
-    if (entry->request.task->prefilling() || !MayRunAhead(*entry)) continue;
+    if (!entry->started || entry->ended || entry->background() != background) continue;
+    const StepTask& task = *entry->request.task;
+    if (&task.model() != &model || task.prefilling() != (stage == Stage::kPrefill)) continue;
+    if (!MayRunAhead(*entry)) continue;
     candidates_.push_back(entry.get());
     candidate_clients_.push_back(entry->request.client);
   }
-  for (const size_t i : decode_picker_.Pick(candidate_clients_, max_batch_.load())) {
+  return !candidates_.empty();
+}
+
+void Scheduler::PickDecoding(const Model& model) {
+  size_t places = max_batch_.load();
+  const bool kept = background_turn_ && FindCandidates(model, Stage::kDecode, true);
+  if (FindCandidates(model, Stage::kDecode, false)) {
+    for (const size_t i : decode_pickers_[0].Pick(candidate_clients_, places - (kept ? 1 : 0))) {
+      AddToBatch(*candidates_[i], 1);
+    }
+  }
+  // Beside interactive rows the others cost little; a step of their own, or one that keeps a prompt
+  // from being read in large pieces, costs much.
+  if (interactive_runs_ && !background_turn_ && batch_.items.empty()) return;
+  places -= std::min(places, batch_.items.size());
+  if (places == 0 || !FindCandidates(model, Stage::kDecode, true)) return;
+  for (const size_t i : decode_pickers_[1].Pick(candidate_clients_, places)) {
     AddToBatch(*candidates_[i], 1);
   }
 }
 
 void Scheduler::PickPrefill(const Model& model) {
-  candidates_.clear();
-  candidate_clients_.clear();
-  for (auto& entry : entries_) {
-    if (!entry->started || entry->ended || &entry->request.task->model() != &model) continue;
-    if (!entry->request.task->prefilling() || !MayRunAhead(*entry)) continue;
-    candidates_.push_back(entry.get());
-    candidate_clients_.push_back(entry->request.client);
+  if (background_turn_ && FindCandidates(model, Stage::kPrefill, true)) {
+    return AddPrefill(prefill_pickers_[1], kPrefillBlock);
   }
-  if (candidates_.empty()) return;
-  const size_t budget = PrefillBudget();
-  const auto picked = prefill_picker_.Pick(candidate_clients_, budget / kPrefillBlock);
+  if (FindCandidates(model, Stage::kPrefill, false)) {
+    return AddPrefill(prefill_pickers_[0], PrefillBudget());
+  }
+  if (!interactive_runs_ && FindCandidates(model, Stage::kPrefill, true)) {
+    AddPrefill(prefill_pickers_[1], PrefillBudget());
+  }
+}
+
+// So many tokens of the candidates' prompts.
+void Scheduler::AddPrefill(FairPicker& picker, size_t budget) {
+  const auto picked = picker.Pick(candidate_clients_, budget / kPrefillBlock);
   const size_t share = budget / kPrefillBlock / picked.size() * kPrefillBlock;
   for (const size_t i : picked) AddToBatch(*candidates_[i], share);
 }
@@ -445,7 +503,11 @@ void Scheduler::Finish(Entry& entry, Result<protocol::Body> result, bool timed_o
   entry.request.task.reset();
   entry.request.work = nullptr;
   entry.memory.Release();
-  if (entry.started) --started_;
+  AskForRoomAgain();
+  if (entry.started) {
+    --started_;
+    if (entry.background()) --started_background_;
+  }
   entry.started = false;
   sink_({entry.request.key, RequestFinished{std::move(result), timed_out}});
 }

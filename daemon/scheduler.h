@@ -4,6 +4,12 @@
 // one chunk of the prompt of one that reads; while nobody decodes, several chunks. A step is short
 // (a chunk is 64 tokens), so a request is cancelled, and a new one seen, within one step.
 //
+// Background requests have what interactive ones leave: places of a batch that are free, steps in
+// which no interactive request can run, a start when none waits. So that they do not starve, every
+// kBackgroundEvery-th step of interactive requests has a place and a chunk for them, and every
+// kBackgroundEvery-th start goes to one that waits. They never have the last quarter of the places
+// for sequences, so that an interactive request need not wait for one of them to end.
+//
 // A request may run ahead of its client by a window of messages and bytes only; then it is left
 // out of the steps until the client acknowledges. Nobody else waits for it.
 //
@@ -12,6 +18,7 @@
 
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -38,6 +45,9 @@ struct SchedulerLimits {
   std::chrono::microseconds prefill_target{150'000};  // aim for the length of a step
 };
 
+// Steps, and starts, of which one is the background's when others want them all.
+inline constexpr size_t kBackgroundEvery = 8;
+
 // Work that wants the executor for itself, such as a benchmark. It runs on the scheduler's thread
 // while no request is started, and none starts before it has. Ends soon with kCancelled when
 // `go_on` says false.
@@ -56,6 +66,12 @@ struct Submission {
 };
 
 struct RequestStarted {};  // the sequence exists, its prompt is being read
+// No room for its state. It asks again when another request has ended, or when its control's
+// needs_room has become false.
+struct RequestNeedsRoom {
+  uint64_t bytes = 0;
+  bool others_run = false;  // and may give back some
+};
 struct RequestFinished {
   // What the task said at its end, or why it has no say: kCancelled when the control's flag was
   // seen before it had begun.
@@ -64,7 +80,7 @@ struct RequestFinished {
 };
 struct SchedulerEvent {
   uint64_t key = 0;
-  std::variant<RequestStarted, protocol::Body, RequestFinished> what;
+  std::variant<RequestStarted, RequestNeedsRoom, protocol::Body, RequestFinished> what;
 };
 // Hands an event over; waits while the receiver is behind.
 using SchedulerSink = std::function<void(SchedulerEvent)>;
@@ -102,6 +118,7 @@ class Scheduler {
     uint64_t sent_bytes = 0;
     bool ended = false;
     bool alone = false;  // its work is running
+    bool background() const { return request.control->background.load(); }
   };
   // One step's items, all of one model; kept between steps for their memory.
   struct Batch {
@@ -118,15 +135,21 @@ class Scheduler {
   void EndCancelledAndLate();
   void Activate();
   void Begin(Entry& entry);
+  Entry* NextToStart();
   Entry* FindExclusive();
   bool ReserveFor(Entry& entry);
-  void RunExclusive(Entry& entry);
+  void AskForRoomAgain();
+  bool RunExclusive(Entry& entry);
   void AttendWaiting(Clock::time_point& attended);
   bool StepAll();
   void BuildBatch(const Model& model);
   void AddToBatch(Entry& entry, size_t max_tokens);
+  void ShareSteps();
+  enum class Stage { kPrefill, kDecode };
+  bool FindCandidates(const Model& model, Stage stage, bool background);
   void PickDecoding(const Model& model);
   void PickPrefill(const Model& model);
+  void AddPrefill(FairPicker& picker, size_t budget);
   void RunBatch(const Model& model);
   void RunOneByOne(const Model& model);
   Status Forward(const Model& model, std::span<ForwardItem> items, std::span<Entry* const> entries);
@@ -157,9 +180,16 @@ class Scheduler {
   // Below: the scheduler's thread alone.
   std::vector<std::unique_ptr<Entry>> entries_;  // waiting and started, in order of arrival
   size_t started_ = 0;
-  FairPicker activation_picker_;
-  FairPicker decode_picker_;
-  FairPicker prefill_picker_;
+  size_t started_background_ = 0;
+  // Of interactive requests and of the background.
+  std::array<FairPicker, 2> activation_pickers_;
+  std::array<FairPicker, 2> decode_pickers_;
+  std::array<FairPicker, 2> prefill_pickers_;
+  std::array<uint64_t, 2> without_room_{};  // key of the one that waits for room; 0: none
+  size_t passed_over_ = 0;         // starts of others since the background had one, while it waited
+  bool interactive_runs_ = false;  // in this step
+  bool background_turn_ = false;   // it has a share of this step in any case
+  size_t interactive_steps_ = 0;   // since the background was alone
   Batch batch_;
   std::vector<const Model*> models_;
   std::vector<Entry*> candidates_;

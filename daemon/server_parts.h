@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "daemon/memory_limit.h"
 #include "daemon/prefix_cache.h"
 #include "daemon/program_file.h"
 #include "daemon/server.h"

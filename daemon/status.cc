@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "daemon/fd_limit.h"
+#include "daemon/memory_text.h"
 #include "daemon/model_service.h"
 #include "daemon/process_usage.h"
 
@@ -39,20 +39,14 @@ protocol::RequestStatus StatusOf(const Core& core, const ClientRequest& request,
   }
   status.age_ms = MillisecondsBetween(request.arrived, now);
   status.state_bytes = control.state_bytes.load();
+  if (request.op == protocol::Op::kRun) {
+    status.priority = control.background ? protocol::kBackground : protocol::kInteractive;
+  }
   return status;
 }
 
 std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string BytesText(uint64_t bytes) {
-  constexpr double kMiB = 1 << 20;
-  const double mib = static_cast<double>(bytes) / kMiB;
-  char text[32];
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB",
-                mib < 1024 ? mib : mib / 1024);
-  return text;
 }
 
 // The counters by their names; those that differ in a label have its value behind it.
@@ -180,7 +174,7 @@ protocol::StatusDone BuildStatus(const Core& core, const JobBoard& jobs, const I
   AddCounters(core.metrics, status.counters);
   status.latency = Latencies(core.metrics);
   for (const auto& [id, entry] : core.registry.entries()) {
-    status.models.push_back(StatusOf(*entry, now));
+    status.models.push_back(StatusOf(core, *entry, now));
   }
   for (const auto& [key, request] : core.clients.requests()) {
     if (!request->final) status.requests.push_back(StatusOf(core, *request, now));

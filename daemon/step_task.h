@@ -55,6 +55,10 @@ class StepTask {
 // runs. All members are atomic; none guards another.
 struct RequestControl {
   std::atomic<bool> cancelled{false};
+  // Gives way to others; set before it is submitted.
+  std::atomic<bool> background{false};
+  // The scheduler has said that there is no room for its state, and waits until this is false.
+  std::atomic<bool> needs_room{false};
   // Unacknowledged messages that the task may have; set before it is submitted.
   std::atomic<uint64_t> window{protocol::kDefaultWindow};
   // Messages and bytes of the task that its client has acknowledged.

@@ -1,6 +1,7 @@
 #include "protocol/message_object.h"
 
 #include <exception>
+#include <new>
 #include <string>
 
 #include "protocol/limits.h"
@@ -33,6 +34,9 @@ Result<msgpack::object_handle> UnpackMessage(std::string_view bytes, uint64_t* i
                   "a message is one msgpack map");
     }
     return handle;
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory to read the message",
+                "end other programs, or send a shorter prompt");
   } catch (const std::exception& error) {
     return Fail(ErrorCode::kBadRequest, std::string("message refused: ") + error.what());
   }

@@ -64,8 +64,10 @@ struct ModelsArgs {
 
 struct LoadArgs {
   ModelSelector model;
-  std::optional<int64_t> keep_alive_ms;  // -1: until unloaded; none: the daemon's setting
+  // Time without use after which it goes; -1: never for that reason; none: the daemon's setting.
+  std::optional<int64_t> keep_alive_ms;
   std::string precision = kAutoPrecision;
+  bool pin = false;  // until it is unloaded: neither time nor others' need of room make it go
   bool operator==(const LoadArgs&) const = default;
 };
 
@@ -84,6 +86,10 @@ struct ConversationMessage {
   std::vector<int32_t> ids;
   bool operator==(const ConversationMessage&) const = default;
 };
+
+// Priorities. What runs in the background has what the others leave, and a small share in any case.
+inline constexpr const char* kInteractive = "interactive";
+inline constexpr const char* kBackground = "background";
 
 struct RunArgs {
   ModelSelector model;
@@ -107,6 +113,7 @@ struct RunArgs {
   bool prefix_cache = true;       // false: read the whole prompt, and keep nothing of it
   std::vector<std::string> stop;  // text that ends the answer, not part of it
   uint64_t timeout_ms = 0;        // 0: none
+  std::string priority = kInteractive;
   bool logprobs = false;
   bool want_logits = false;
   bool want_hidden = false;
@@ -301,6 +308,10 @@ struct ModelStatus {
   std::vector<std::string> preparing;   // that are being read, or will be
   // Chat template that its vocabulary names: "k3", "nano-sft", "dsv4"; "": none.
   std::string chat_dialect;
+  bool pinned = false;
+  std::optional<uint64_t> expires_ms;      // when it goes if nobody uses it; none: not by itself
+  std::map<std::string, uint64_t> memory;  // bytes: "weights", "sequences" of the runs on it
+  std::vector<std::string> holders;        // requests that use it: "CLIENT OP"
   bool operator==(const ModelStatus&) const = default;
 };
 
@@ -317,6 +328,7 @@ struct RequestStatus {
   double tokens_per_second = 0;
   uint64_t age_ms = 0;
   uint64_t state_bytes = 0;
+  std::string priority;  // of a run
   bool operator==(const RequestStatus&) const = default;
 };
 

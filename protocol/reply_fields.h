@@ -94,7 +94,9 @@ struct Schema<ModelStatus> {
       Required("keep_alive_ms", &ModelStatus::keep_alive_ms),
       Required("idle_ms", &ModelStatus::idle_ms), Optional("precisions", &ModelStatus::precisions),
       Optional("preparing", &ModelStatus::preparing),
-      Optional("chat_dialect", &ModelStatus::chat_dialect));
+      Optional("chat_dialect", &ModelStatus::chat_dialect),
+      Optional("pinned", &ModelStatus::pinned), Optional("expires_ms", &ModelStatus::expires_ms),
+      Optional("memory", &ModelStatus::memory), Optional("holders", &ModelStatus::holders));
 };
 
 template <>
@@ -108,7 +110,8 @@ struct Schema<RequestStatus> {
       Required("generated", &RequestStatus::generated),
       Required("tokens_per_second", &RequestStatus::tokens_per_second),
       Required("age_ms", &RequestStatus::age_ms),
-      Required("state_bytes", &RequestStatus::state_bytes));
+      Required("state_bytes", &RequestStatus::state_bytes),
+      Optional("priority", &RequestStatus::priority));
 };
 
 template <>

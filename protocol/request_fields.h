@@ -17,6 +17,7 @@ inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPa
 inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
 inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft|dsv4");
 inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
+inline constexpr Rule kPriorityRule = Rule{}.OneOf("interactive|background");
 inline constexpr Rule kIdsRule =
     Rule{}.Range(0, kMaxTokenId).Items(static_cast<size_t>(kMaxTokens));
 
@@ -62,6 +63,7 @@ struct Schema<LoadArgs> {
       Inline(&LoadArgs::model),
       Optional("keep_alive_ms", &LoadArgs::keep_alive_ms,
                "unload after so long without use; -1: never", Rule{}.Range(-1, 1e15)),
+      Optional("pin", &LoadArgs::pin, "keep it until it is unloaded, whoever needs the room"),
       Optional("precision", &LoadArgs::precision,
                "arithmetic to be ready for; auto: the daemon's setting", kPrecisionRule));
 };
@@ -119,6 +121,8 @@ struct Schema<RunArgs> {
                Rule{}.NotEmpty().Bytes(256).Items(16)),
       Optional("timeout_ms", &RunArgs::timeout_ms, "give up after so long; 0: never",
                Rule{}.Range(0, kMaxTimeoutMs)),
+      Optional("priority", &RunArgs::priority,
+               "interactive, or background: only what the others leave", kPriorityRule),
       Optional("logprobs", &RunArgs::logprobs, "send the log probability of every token"),
       Optional("want_logits", &RunArgs::want_logits,
                "send a row of logits after the prompt and after every token"),

@@ -13,8 +13,8 @@
 namespace mk {
 namespace {
 
-std::string MebibytesText(uint64_t bytes) {
-  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
+Status Admit(uint64_t bytes, const LoadOptions& options) {
+  return options.admit ? options.admit(bytes) : Status();
 }
 
 Result<std::unique_ptr<ThreadPool>> LoadingPool(const LoadOptions& options) {
@@ -36,14 +36,6 @@ MkimModel::MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts,
 Error MkimModel::NoMemory() const {
   return {ErrorCode::kOutOfMemory, file_->path() + ": no memory to load the model",
           "end other programs or unload another model"};
-}
-
-Status MkimModel::CheckLimit(uint64_t bytes, uint64_t limit) const {
-  if (limit == 0 || bytes <= limit) return {};
-  return Fail(ErrorCode::kOutOfMemory,
-              file_->path() + ": needs " + MebibytesText(bytes) + " of memory, the limit is " +
-                  MebibytesText(limit),
-              "raise the memory limit or unload another model");
 }
 
 Status MkimModel::DescribeFile() {
@@ -126,7 +118,7 @@ Status MkimModel::LoadParts(const LoadOptions& options) {
   Result<uint64_t> expert_bytes = ResidentExperts::Measure(*file_, expert_shape_);
   if (!expert_bytes) return Fail(expert_bytes.error());
   const uint64_t total = *table_bytes + spine_plan->bytes + *expert_bytes;
-  if (Status fits = CheckLimit(total, options.memory_limit); !fits) return fits;
+  if (Status admitted = Admit(total, options); !admitted) return admitted;
 
   Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
   if (!pool) return Fail(pool.error());
@@ -178,7 +170,7 @@ Status MkimModel::Prepare(Precision precision, const LoadOptions& options) const
   try {
     Result<SpinePlan> plan = MeasureSpine(precision);
     if (!plan) return Fail(plan.error());
-    if (Status fits = CheckLimit(plan->bytes, options.memory_limit); !fits) return fits;
+    if (Status admitted = Admit(plan->bytes, options); !admitted) return admitted;
     Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
     if (!pool) return Fail(pool.error());
     LoadProgress progress(options.progress, plan->read_bytes, file_->path());

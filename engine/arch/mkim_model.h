@@ -107,7 +107,6 @@ class MkimModel : public Model, public StateKeeper {
   // Adds a spine to the model, and has it kept if it is to be.
   void TakeSpine(Precision precision, Planned spine, const LoadOptions& options) const;
   Error NoMemory() const;
-  Status CheckLimit(uint64_t bytes, uint64_t limit) const;
   Status CheckPrepared(Precision precision) const;
   Result<const ModelSequence*> OwnSequence(const Sequence& sequence) const;
   Status RunGroups(Executor& executor, std::span<ForwardItem> items,

@@ -28,6 +28,15 @@ void Dsv4Model::Describe(ModelInfo& info) const {
   info.bytes_per_token = shape_->bytes_per_token();
 }
 
+uint64_t Dsv4Model::state_bytes(size_t tokens) const {
+  uint64_t bytes = shape_->ring_bytes();
+  for (const RatioClass& c : shape_->classes) {
+    const uint64_t pages = (tokens / c.ratio + kPageRows - 1) / kPageRows;
+    bytes += pages * c.layers * shape_->page_layer_bytes(c.indexed);
+  }
+  return bytes;
+}
+
 void Dsv4Model::LayOutTables(SpineBuilder& builder) {
   dsv4::LayOutTables(builder, *shape_, tables_);
 }

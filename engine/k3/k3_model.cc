@@ -41,6 +41,11 @@ void K3Model::Describe(ModelInfo& info) const {
   info.bytes_per_token = shape_->mla_layers * shape_->latent_row() * sizeof(float);
 }
 
+uint64_t K3Model::state_bytes(size_t tokens) const {
+  const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  return info().state_bytes + pages * kPageTokens * info().bytes_per_token;
+}
+
 void K3Model::LayOutTables(SpineBuilder& builder) {
   embedding_ = builder.Table("embed_tokens.weight", shape_->vocab, shape_->hidden).data();
 }

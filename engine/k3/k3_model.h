@@ -18,6 +18,8 @@ class K3Model final : public MkimModel {
  public:
   explicit K3Model(std::shared_ptr<const MkimFile> file);
 
+  uint64_t state_bytes(size_t tokens) const override;
+
  protected:
   void Describe(ModelInfo& info) const override;
   void LayOutTables(SpineBuilder& builder) override;

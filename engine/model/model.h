@@ -153,8 +153,9 @@ struct LoadOptions {
   Precision precision = Precision::kExact;
   // Called with 0..1 while loading; return false to give up (kCancelled). May be empty.
   std::function<bool(double)> progress;
-  // Refuse (kOutOfMemory) when the loaded model would hold more than this many bytes; 0 = no limit.
-  uint64_t memory_limit = 0;
+  // Called once with the bytes that what is loaded will hold, before any of them is allocated. An
+  // error ends the load and is what it gives. May be empty.
+  std::function<Status(uint64_t)> admit;
   // Worker threads for reading and packing.
   int threads = 1;
   // Where prepared spines are kept and looked for. By default nowhere.
@@ -184,6 +185,10 @@ class Model {
   // What one token costs in a prepared precision; kInvalidArgument for another one. Slow for models
   // of many experts: it goes through the table of tensors.
   virtual Result<TokenWork> Work(Precision precision) const = 0;
+
+  // The most that the state of a sequence holds when it has so many tokens, in any precision: its
+  // pages are counted whole.
+  virtual uint64_t state_bytes(size_t tokens) const = 0;
 
   // Fails with kOutOfMemory or kInvalidArgument (a precision that is not prepared).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const = 0;

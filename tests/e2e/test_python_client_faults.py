@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -260,8 +261,10 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
          "prefix_cache": False},
     )
     assert run.args.keys() == schemas["RunArgs"].keys()
-    load = microkimi.requests.load_request(1.0, "auto", None, {})
-    assert load.args.keys() == schemas["LoadArgs"].keys()
+    load = microkimi.requests.load_request(1.0, "auto", None, {}).args
+    pinned = microkimi.requests.load_request(math.inf, "auto", None, {}).args
+    assert pinned["pin"] is True and "pin" not in load
+    assert load.keys() | pinned.keys() == schemas["LoadArgs"].keys()
     text = microkimi.requests.tokenize_request("x", False, {"system": "s"})
     assert text.args.keys() == schemas["TokenizeArgs"].keys()
     bench = microkimi.requests.bench_request("auto", False, 0, None, {})

@@ -47,6 +47,10 @@ class ModelStatus:
     precisions: list[str] = field(default_factory=list)  # that it can run in
     preparing: list[str] = field(default_factory=list)  # that are being read, or will be
     chat_dialect: str = ""  # chat template of its vocabulary; "": none
+    pinned: bool = False  # stays until it is unloaded
+    expires_ms: int | None = None  # when it goes if nobody uses it; None: not by itself
+    memory: dict[str, int] = field(default_factory=dict)  # bytes: "weights", "sequences"
+    holders: list[str] = field(default_factory=list)  # requests that use it: "CLIENT OP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class RequestStatus:
     tokens_per_second: float
     age_ms: int
     state_bytes: int
+    priority: str = ""  # of a run: "interactive", "background"
 
 
 @dataclass(frozen=True, slots=True)

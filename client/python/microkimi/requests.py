@@ -15,6 +15,7 @@ from .messages import Progress
 from .paths import file_argument, model_argument
 
 Precision = Literal["auto", "exact", "bf16", "q8"]
+Priority = Literal["interactive", "background"]  # background: what the others leave
 Dialect = Literal["", "k3", "nano-sft", "dsv4"]
 StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
@@ -65,6 +66,7 @@ class RunSettings(ChatOptions, total=False):
     min_p: float
     seed: int | None  # None: the daemon chooses and tells
     precision: Precision
+    priority: Priority
     chunked_prefill: bool
     prefix_cache: bool  # False: read the whole prompt, keep nothing of it; the same answer
     stop: str | Iterable[str]  # texts that end the answer, not part of it
@@ -162,6 +164,7 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "top_k": operator.index(options.get("top_k", 0)),
         "min_p": float(options.get("min_p", 0.0)),
         "precision": options.get("precision", "auto"),
+        "priority": options.get("priority", "interactive"),
         "chunked_prefill": options.get("chunked_prefill", True),
         "stop": [stop] if isinstance(stop, str) else list(stop),
         "logprobs": options.get("logprobs", False),
@@ -184,7 +187,7 @@ def load_request(
     if keep is not None:
         if not keep >= 0:
             raise BadRequestError(f"load: `keep` is {keep}", "give seconds, or math.inf for ever")
-        args["keep_alive_ms"] = -1 if keep == math.inf else round(keep * 1000)
+        args |= {"pin": True} if keep == math.inf else {"keep_alive_ms": round(keep * 1000)}
     return Request("load", args, progress=progress)
 
 

@@ -54,8 +54,8 @@ class FakeModel : public Model {
   Status Prepare(Precision precision, const LoadOptions& options) const override {
     if (prepared(precision)) return {};
     ++preparations;
-    if (options.memory_limit != 0 && precision_bytes > options.memory_limit) {
-      return Fail(ErrorCode::kOutOfMemory, "the precision does not fit");
+    if (options.admit) {
+      if (Status status = options.admit(precision_bytes); !status) return status;
     }
     if (on_prepare) {
       if (Status status = on_prepare(options); !status) return status;
@@ -65,6 +65,9 @@ class FakeModel : public Model {
     return {};
   }
 
+  uint64_t state_bytes(size_t tokens) const override {
+    return info_.state_bytes + tokens * info_.bytes_per_token;
+  }
   Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override {
     if (!prepared(options.precision)) {

@@ -64,9 +64,11 @@ TEST(Ledger, TakesBackFromPrefixesWhatSomebodyElseNeeds) {
   ASSERT_TRUE(taken);
   EXPECT_EQ(asked, (std::vector<uint64_t>{35, 15}));
   EXPECT_EQ(ledger.used(), 95U);
-  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, 46));  // all that is left, and in vain
-  EXPECT_TRUE(prefixes.empty());
-  EXPECT_EQ(ledger.used(), 55U);
+  EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, 46));  // nothing is given up in vain
+  EXPECT_EQ(prefixes.size(), 2U);
+  EXPECT_EQ(ledger.Missing(46), 1U);
+  EXPECT_EQ(ledger.Missing(45), 0U);
+  EXPECT_EQ(ledger.used(), 95U);
 }
 
 TEST(Ledger, AHugeRequestBeyondALoweredBudgetDoesNotWrapAround) {
@@ -76,6 +78,17 @@ TEST(Ledger, AHugeRequestBeyondALoweredBudgetDoesNotWrapAround) {
   EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, std::numeric_limits<uint64_t>::max()));
   EXPECT_FALSE(ledger.Reserve(MemoryUse::kModels, std::numeric_limits<uint64_t>::max() - 1));
   EXPECT_EQ(ledger.used(), 90U);
+}
+
+TEST(Ledger, TellsWhatIsMissing) {
+  Ledger ledger(100);
+  auto held = ledger.Reserve(MemoryUse::kModels, 60);
+  EXPECT_EQ(ledger.Missing(40), 0U);
+  EXPECT_EQ(ledger.Missing(41), 1U);
+  EXPECT_EQ(ledger.Missing(UINT64_MAX), UINT64_MAX);
+  ledger.SetBudget(50);  // overdrawn by 10
+  EXPECT_EQ(ledger.Missing(0), 10U);
+  EXPECT_EQ(ledger.Missing(5), 15U);
 }
 
 TEST(Ledger, AssigningAReservationReleasesTheOldOne) {
@@ -101,10 +114,6 @@ TEST(Ledger, NeverPromisesMoreThanTheBudgetToManyThreads) {
   for (auto& thread : threads) thread.join();
   EXPECT_FALSE(over);
   EXPECT_EQ(ledger.used(), 0U);
-}
-
-TEST(Ledger, DefaultBudgetIsAFractionOfTheMachine) {
-  EXPECT_GT(DefaultMemoryBudget(), uint64_t{1} << 26);
 }
 
 }  // namespace

@@ -46,9 +46,11 @@ class RegistryTest : public ::testing::Test {
     ++loads_;
     if (Status status = Wait(options); !status) return Fail(status.error());
     if (fail_.load()) return Fail(ErrorCode::kCorrupt, ref.path + " is corrupt");
+    const uint64_t bytes = options.precision == kExact ? exact_bytes_.load() : 300;
+    if (Status status = options.admit(bytes); !status) return Fail(status.error());
     LoadedModel loaded;
     auto model = std::make_shared<FakeModel>(100, options.precision);
-    model->SetResidentBytes(options.precision == kExact ? exact_bytes_.load() : 300);
+    model->SetResidentBytes(bytes);
     model->precision_bytes = precision_bytes_.load();
     model->on_prepare = [this](const LoadOptions& given) { return Wait(given); };
     loaded.model = model;
@@ -357,7 +359,7 @@ TEST_F(RegistryTest, APrecisionBeyondTheBudgetIsRefusedAndTheModelStays) {
   EXPECT_EQ(outcome.entry, nullptr);
   ASSERT_TRUE(outcome.error);
   EXPECT_EQ(outcome.error->code, ErrorCode::kOutOfMemory);
-  EXPECT_NE(outcome.error->hint.find("--memory"), std::string::npos);
+  EXPECT_EQ(outcome.refused_bytes, 701U);
   ASSERT_EQ(registry_->FindLoaded(Ref("a.bin")), entry);
   EXPECT_EQ(entry->users, std::set<uint64_t>{1});
   EXPECT_EQ(entry->waiting(), 0U);
@@ -368,18 +370,86 @@ TEST_F(RegistryTest, APrecisionBeyondTheBudgetIsRefusedAndTheModelStays) {
   EXPECT_EQ(Finish().requests, Keys{3});
 }
 
-TEST_F(RegistryTest, RoomThatOthersTookMeanwhileIsOverdrawnForAPrecision) {
+TEST_F(RegistryTest, RoomForAPrecisionIsTakenBeforeItIsReadAndGivenBackIfThatFails) {
   LoadIdle("a.bin");
   held_ = true;
-  auto entry = registry_->Acquire(Ref("a.bin"), kQ8, 2);
-  ASSERT_TRUE(entry);
-  while (!reached_) std::this_thread::sleep_for(1ms);  // it has seen that it fits
-  const auto sequence = ledger_.Reserve(MemoryUse::kSequences, 700);
-  ASSERT_TRUE(sequence);
-  held_ = false;
-  EXPECT_EQ(Finish().requests, Keys{2});
-  EXPECT_EQ(ledger_.used(), 1050U);
-  EXPECT_EQ(ledger_.available(), 0U);
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kQ8, 2));
+  while (!reached_) std::this_thread::sleep_for(1ms);  // it is being read
+  EXPECT_EQ(ledger_.used(), 350U);
+  EXPECT_FALSE(ledger_.Reserve(MemoryUse::kSequences, 700));
+  registry_->Release(2);
+  ASSERT_TRUE(Finish().error);  // nobody wants it any more
+  EXPECT_EQ(ledger_.used(), 300U);
+}
+
+TEST_F(RegistryTest, RoomIsMadeOfTheModelUsedLongestAgo) {
+  std::ofstream(dir_ / "c.bin") << "ccc";
+  LoadIdle("a.bin");
+  LoadIdle("b.bin");
+  LoadIdle("c.bin");
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));  // used again
+  registry_->Release(2);
+  EXPECT_TRUE(registry_->MakeRoom(100));  // was free
+  EXPECT_EQ(registry_->entries().size(), 3U);
+  EXPECT_TRUE(registry_->MakeRoom(101));
+  EXPECT_EQ(registry_->entries().size(), 2U);
+  EXPECT_EQ(registry_->FindLoaded(Ref("b.bin")), nullptr);
+  EXPECT_FALSE(registry_->MakeRoom(1001));  // nothing goes in vain
+  EXPECT_EQ(registry_->entries().size(), 2U);
+  EXPECT_TRUE(registry_->MakeRoom(700));
+  EXPECT_EQ(registry_->FindLoaded(Ref("c.bin")), nullptr);
+  EXPECT_NE(registry_->FindLoaded(Ref("a.bin")), nullptr);
+  EXPECT_EQ(registry_->Expendable(), 300U);
+}
+
+TEST_F(RegistryTest, WhatIsPinnedOrInUseMakesNoRoom) {
+  auto* pinned = LoadIdle("a.bin");
+  pinned->pinned = true;
+  ASSERT_TRUE(registry_->Acquire(Ref("b.bin"), kExact, 2));
+  Finish();
+  EXPECT_EQ(registry_->Expendable(), 0U);
+  EXPECT_EQ(registry_->KeptBeside(2), 600U);
+  EXPECT_EQ(registry_->KeptBeside(3), 300U);
+  EXPECT_FALSE(registry_->MakeRoom(500));
+  registry_->Release(2);
+  EXPECT_EQ(registry_->Expendable(), 300U);
+  EXPECT_FALSE(registry_->UnloadExpired(Clock::now() + 24h));
+  EXPECT_EQ(registry_->entries().size(), 1U);  // the pinned one has no time
+  EXPECT_EQ(registry_->UnloadIdle(), 0U);
+  EXPECT_TRUE(registry_->Unload(Ref("a.bin")));
+  EXPECT_EQ(ledger_.used(), 0U);
+}
+
+TEST_F(RegistryTest, PinnedModelsGoWithAllWhenThatIsAskedFor) {
+  LoadIdle("a.bin")->pinned = true;
+  LoadIdle("b.bin");
+  EXPECT_EQ(registry_->UnloadIdle(ModelRegistry::Pinned::kGo), 2U);
+}
+
+TEST_F(RegistryTest, AReplacedModelLeavesItsPinAndItsTimeToTheNewOne) {
+  auto* old = LoadIdle("a.bin");
+  old->pinned = true;
+  old->keep_alive = 7s;
+  std::ofstream(dir_ / "a.bin") << "another content";
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
+  const auto* fresh = Finish().entry;
+  ASSERT_NE(fresh, nullptr);
+  EXPECT_TRUE(fresh->pinned);
+  EXPECT_EQ(fresh->keep_alive, 7s);
+  EXPECT_EQ(registry_->entries().size(), 1U);
+}
+
+TEST_F(RegistryTest, TellsWhenAModelGoes) {
+  auto* entry = LoadIdle("a.bin");
+  EXPECT_EQ(entry->expires(), entry->last_used + entry->keep_alive);
+  entry->keep_alive = -1ms;
+  EXPECT_FALSE(entry->expires());
+  entry->keep_alive = 1s;
+  entry->pinned = true;
+  EXPECT_FALSE(entry->expires());
+  entry->pinned = false;
+  ASSERT_TRUE(registry_->Acquire(Ref("a.bin"), kExact, 2));
+  EXPECT_FALSE(entry->expires());  // in use
 }
 
 TEST_F(RegistryTest, TheLastToLeaveEndsAPreparation) {

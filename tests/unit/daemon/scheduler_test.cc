@@ -10,162 +10,14 @@
 #include <mutex>
 #include <set>
 
-#include "fake_model.h"
+#include "scheduler_fixture.h"
 
 namespace mk::daemon {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Reads `prompt` tokens, then generates `max_new`, each a function of all tokens before it.
-class FakeTask : public StepTask {
- public:
-  FakeTask(const FakeModel& model, size_t prompt, size_t max_new, int32_t first = 1)
-      : model_(model), prompt_(prompt, first), max_new_(max_new) {}
-
-  const Model& model() const override { return model_; }
-  Status Start() override {
-    sequence_ = std::make_unique<FakeSequence>();
-    return {};
-  }
-  bool prefilling() const override { return sequence_->length() < prompt_.size(); }
-  Result<ForwardItem> NextItem(size_t max_tokens) override {
-    ForwardItem item;
-    item.sequence = sequence_.get();
-    item.logits = logit_;
-    const size_t at = sequence_->length();
-    if (prefilling()) {
-      size_t end = std::min(prompt_.size(), at + max_tokens);
-      if (end < prompt_.size()) end = end / kPrefillBlock * kPrefillBlock;
-      item.tokens = std::span(prompt_).subspan(at, end - at);
-    } else {
-      item.tokens = last_;
-    }
-    return item;
-  }
-  Result<StepOutcome> Accept() override {
-    StepOutcome outcome;
-    if (prefilling()) return outcome;
-    last_[0] = static_cast<int32_t>(logit_[0]);
-    protocol::TokenChunk chunk;
-    chunk.index = generated_++;
-    chunk.id = last_[0];
-    outcome.messages.emplace_back(chunk);
-    if (generated_ == max_new_) outcome.done = protocol::RunDone{};
-    return outcome;
-  }
-  protocol::Body Cancelled() override {
-    protocol::RunDone done;
-    done.finish_reason = "cancelled";
-    return done;
-  }
-  const Sequence* sequence() const { return sequence_.get(); }
-
- private:
-  const FakeModel& model_;
-  std::vector<int32_t> prompt_;
-  size_t max_new_;
-  std::unique_ptr<FakeSequence> sequence_;
-  std::vector<float> logit_ = std::vector<float>(1);
-  std::vector<int32_t> last_ = std::vector<int32_t>(1);
-  uint32_t generated_ = 0;
-};
-
-// Collects events and lets a test wait for them.
-class Events {
- public:
-  void Add(SchedulerEvent event) {
-    std::lock_guard lock(mutex_);
-    if (auto* body = std::get_if<protocol::Body>(&event.what)) {
-      if (auto* token = std::get_if<protocol::TokenChunk>(body)) {
-        tokens_[event.key].push_back(token->id);
-        order_.push_back(event.key);
-      }
-    } else if (auto* finished = std::get_if<RequestFinished>(&event.what)) {
-      finished_.emplace(event.key, std::move(*finished));
-    } else {
-      started_.push_back(event.key);
-    }
-    changed_.notify_all();
-  }
-  template <typename Condition>
-  bool WaitFor(Condition condition, std::chrono::milliseconds limit = 20s) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, condition);
-  }
-  bool WaitFinished(uint64_t key) {
-    return WaitFor([&] { return finished_.count(key) > 0; });
-  }
-  bool WaitTokens(uint64_t key, size_t count) {
-    return WaitFor([&] { return tokens_[key].size() >= count; });
-  }
-  size_t tokens(uint64_t key) {
-    std::lock_guard lock(mutex_);
-    return tokens_[key].size();
-  }
-  std::vector<int32_t> ids(uint64_t key) {
-    std::lock_guard lock(mutex_);
-    return tokens_[key];
-  }
-  std::vector<uint64_t> started() {
-    std::lock_guard lock(mutex_);
-    return started_;
-  }
-  // For WaitFor(), which holds the lock.
-  bool has_started(uint64_t key) const {
-    return std::find(started_.begin(), started_.end(), key) != started_.end();
-  }
-  // Whose token came when.
-  std::vector<uint64_t> order() {
-    std::lock_guard lock(mutex_);
-    return order_;
-  }
-  const RequestFinished& finished(uint64_t key) {
-    std::lock_guard lock(mutex_);
-    return finished_.at(key);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint64_t, std::vector<int32_t>> tokens_;
-  std::map<uint64_t, RequestFinished> finished_;
-  std::vector<uint64_t> started_;
-  std::vector<uint64_t> order_;
-};
-
-class SchedulerTest : public ::testing::Test {
- protected:
-  void Start(SchedulerLimits limits = {}) {
-    executor_ = std::move(*Executor::Create(1));
-    scheduler_ = std::make_unique<Scheduler>(
-        *executor_, metrics_, ledger_, [this](SchedulerEvent e) { events_.Add(std::move(e)); },
-        limits);
-  }
-  std::shared_ptr<RequestControl> Submit(uint64_t key, uint64_t client, size_t prompt,
-                                         size_t max_new, int32_t first = 1, uint64_t bytes = 0,
-                                         std::chrono::milliseconds timeout = 0ms,
-                                         uint64_t window = 1'000'000) {
-    Submission submission;
-    submission.key = key;
-    submission.client = client;
-    submission.task = std::make_unique<FakeTask>(model_, prompt, max_new, first);
-    submission.control = std::make_shared<RequestControl>();
-    submission.control->window.store(window);
-    submission.state_bytes = bytes;
-    if (timeout > 0ms) submission.deadline = Clock::now() + timeout;
-    auto control = submission.control;
-    EXPECT_TRUE(scheduler_->Submit(std::move(submission)));
-    return control;
-  }
-
-  FakeModel model_;
-  Metrics metrics_;
-  Ledger ledger_{1000};
-  Events events_;
-  std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Scheduler> scheduler_;
-};
+class SchedulerTest : public SchedulerFixture {};
 
 TEST_F(SchedulerTest, TwoAtOnceGetWhatTheyGetAlone) {
   Start();
@@ -395,12 +247,53 @@ TEST_F(SchedulerTest, MemoryIsReservedWhileARequestRunsAndGivenBack) {
   EXPECT_TRUE(events_.finished(2).result);
 }
 
-TEST_F(SchedulerTest, ARequestThatNeverFitsIsRefused) {
+TEST_F(SchedulerTest, ARequestWithoutRoomAsksForItAndWaits) {
   Start();
-  Submit(1, 1, 1, 5, 1, 5000);
+  auto control = Submit(1, 1, 1, 5, 1, 5000);
+  ASSERT_TRUE(events_.WaitNeeds(1, 1));
+  EXPECT_EQ(events_.needs(1).back().bytes, 5000U);
+  EXPECT_FALSE(events_.needs(1).back().others_run);
+  ledger_.SetBudget(5000);
+  control->needs_room.store(false);
+  scheduler_->Wake();
   ASSERT_TRUE(events_.WaitFinished(1));
-  ASSERT_FALSE(events_.finished(1).result);
-  EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(events_.finished(1).result);
+  EXPECT_EQ(events_.needs(1).size(), 1U);
+}
+
+TEST_F(SchedulerTest, RoomIsAskedForAgainWhenItWasTakenOrAnotherEnded) {
+  model_.delay = 100us;
+  Start();
+  Submit(1, 1, 1, 50, 1, 700);
+  ASSERT_TRUE(events_.WaitTokens(1, 1));
+  auto control = Submit(2, 2, 1, 5, 1, 5000);
+  ASSERT_TRUE(events_.WaitNeeds(2, 1));
+  EXPECT_TRUE(events_.needs(2).front().others_run);
+  ASSERT_TRUE(events_.WaitFinished(1));
+  ASSERT_TRUE(events_.WaitNeeds(2, 2));
+  EXPECT_FALSE(events_.needs(2).back().others_run);
+  control->needs_room.store(false);  // made, and taken by somebody else
+  scheduler_->Wake();
+  ASSERT_TRUE(events_.WaitNeeds(2, 3));
+  control->cancelled.store(true);
+  scheduler_->Wake();
+  ASSERT_TRUE(events_.WaitFinished(2));
+  EXPECT_FALSE(events_.finished(2).result);
+}
+
+TEST_F(SchedulerTest, ALargeRequestThatWaitsForRoomIsNotPassedOver) {
+  model_.delay = 200us;
+  Start();
+  auto running = Submit(1, 1, 1, 1'000'000, 1, 500);
+  ASSERT_TRUE(events_.WaitTokens(1, 1));
+  Submit(2, 2, 1, 5, 1, 600);
+  ASSERT_TRUE(events_.WaitNeeds(2, 1));
+  for (uint64_t key = 3; key < 9; ++key) Submit(key, key, 1, 5, 1, 100);  // they would fit
+  ASSERT_TRUE(events_.WaitTokens(1, events_.tokens(1) + 50));
+  EXPECT_EQ(events_.started(), std::vector<uint64_t>{1});
+  running->cancelled.store(true);
+  for (uint64_t key = 2; key < 9; ++key) ASSERT_TRUE(events_.WaitFinished(key));
+  EXPECT_EQ(events_.started()[1], 2U);
 }
 
 TEST_F(SchedulerTest, ABadItemFailsAloneAndItsNeighboursGoOn) {
@@ -516,15 +409,18 @@ TEST_F(SchedulerTest, ThoseWhoWaitForExclusiveWorkMayLeave) {
   EXPECT_EQ(events_.finished(1).result.error().code, ErrorCode::kCancelled);
 }
 
-TEST_F(SchedulerTest, ExclusiveWorkThatCannotFitIsRefused) {
+TEST_F(SchedulerTest, ExclusiveWorkThatCannotFitAsksForRoom) {
   Start();
   Alone alone;
-  ASSERT_TRUE(scheduler_->Submit(alone.Make(1, 5000)));
+  Submission submission = alone.Make(1, 5000);
+  const auto control = submission.control;
+  ASSERT_TRUE(scheduler_->Submit(std::move(submission)));
+  ASSERT_TRUE(events_.WaitNeeds(1, 1));
+  EXPECT_FALSE(events_.needs(1).back().others_run);
+  control->cancelled.store(true);
+  scheduler_->Wake();
   ASSERT_TRUE(events_.WaitFinished(1));
-  const auto& result = events_.finished(1).result;
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_FALSE(result.error().hint.empty());
+  EXPECT_FALSE(events_.finished(1).result);
 }
 
 TEST(FairPicker, EveryClientHasOneBeforeAnyHasTwo) {

@@ -157,11 +157,16 @@ TEST(Dsv4Errors, TheConfigMayLimitTheContext) {
 TEST(Dsv4Load, OverTheMemoryLimit) {
   const uint64_t needed = Load(Made().path())->resident_bytes();
   LoadOptions options;
-  options.memory_limit = needed - 1;
+  uint64_t asked = 0;
+  options.admit = [&](uint64_t bytes) -> Status {
+    asked = bytes;
+    return Fail(ErrorCode::kOutOfMemory, "no room");
+  };
   const auto model = LoadModel(Made().path(), options);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, ErrorCode::kOutOfMemory);
-  options.memory_limit = needed;
+  EXPECT_EQ(asked, needed);
+  options.admit = [](uint64_t) { return Status(); };
   EXPECT_TRUE(LoadModel(Made().path(), options));
 }
 

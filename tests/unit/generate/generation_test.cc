@@ -37,6 +37,7 @@ class ToyModel final : public Model {
   uint64_t resident_bytes() const override { return 0; }
   bool prepared(Precision) const override { return true; }
   Status Prepare(Precision, const LoadOptions&) const override { return {}; }
+  uint64_t state_bytes(size_t) const override { return 0; }
   Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
     return std::make_unique<ToySequence>();

@@ -119,7 +119,10 @@ TEST(Precision, MustBePreparedBeforeUse) {
 TEST(Precision, PrepareHeedsTheMemoryLimitAndTheWishToStop) {
   const auto model = Load(kRandomModel);
   LoadOptions small;
-  small.memory_limit = 1000;
+  small.admit = [](uint64_t bytes) -> Status {
+    EXPECT_GT(bytes, 1000U);
+    return Fail(ErrorCode::kOutOfMemory, "no room");
+  };
   const Status refused = model->Prepare(Precision::kBf16, small);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);

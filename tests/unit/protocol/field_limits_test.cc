@@ -99,6 +99,7 @@ std::vector<FieldLimit> AllLimits() {
       {"run", "min_p", 1, 1.001},
       {"run", "precision", "exact", ""},
       {"load", "precision", "q8", "Q8"},
+      {"run", "priority", "background", "low"},
       {"run", "stop", Times(16, "x"), Times(17, "x")},
       {"run", "stop", json::array({std::string(256, 'x')}), json::array({std::string(257, 'x')})},
       {"run", "stop", json::array(), json::array({""})},

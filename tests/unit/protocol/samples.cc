@@ -26,6 +26,7 @@ RunArgs FullRun() {
   args.prefix_cache = false;
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
+  args.priority = "background";
   args.logprobs = true;
   args.want_logits = true;
   args.want_hidden = true;
@@ -66,7 +67,9 @@ BuildArgs FullBuild() {
 }
 
 ModelStatus SomeModel() {
-  return {"/m.bin", "k3", "00ff", "loading", 0.25, 1, 2, 3, -1, 4, {"exact"}, {"q8"}, "nano-sft"};
+  return {"/m.bin",    "k3", "00ff",    "loading", 0.25,       1,    2, 3,
+          -1,          4,    {"exact"}, {"q8"},    "nano-sft", true, 5, {{"weights", 2}},
+          {"mk 7 run"}};
 }
 
 JobStatus SomeJob() {
@@ -101,7 +104,7 @@ StatusDone FullStatus() {
   done.memory = {{"budget", UINT64_MAX}, {"used", 0}};
   done.counters = {{"requests", 12}};
   done.models = {SomeModel()};
-  done.requests = {{"mk 7", 3, "run", "/m.bin", "decode", 5, 6, 7, 1.5, 8, 9}};
+  done.requests = {{"mk 7", 3, "run", "/m.bin", "decode", 5, 6, 7, 1.5, 8, 9, "background"}};
   done.latency = {{"step", 5, 1.5, 1.25, 2.5, 9.5}};
   done.jobs = {SomeJob()};
   done.jobs_trouble = "disk full";
@@ -177,7 +180,7 @@ std::vector<Request> SampleRequests() {
       PingArgs{},
       StatusArgs{},
       ModelsArgs{},
-      LoadArgs{Selector(), -1, "bf16"},
+      LoadArgs{Selector(), -1, "bf16", true},
       UnloadArgs{"name"},
       FullRun(),
       CancelArgs{12},
