@@ -1,5 +1,7 @@
 #include "client/commands.h"
 
+#include "client/pack_command.h"
+
 #include <array>
 
 namespace mk::client {
@@ -96,6 +98,11 @@ constexpr std::array kCommands = {
             "  mk jobs show $id --json | jq .result\n"
             "  mk jobs rm --done",
             JobsCommand},
+    Command{"pack", "Look at, check and combine memory packs",
+            "  mk pack list\n"
+            "  mk pack info story.mkmem\n"
+            "  mk pack decay story --half-life 3 --out story-old",
+            PackCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "daemon/activation.h"
@@ -16,6 +17,7 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
+#include "daemon/pack_tool.h"
 #include "daemon/server.h"
 #include "protocol/log_path.h"
 #include "protocol/version.h"
@@ -159,6 +161,7 @@ int Detach(const Options& options) {
 }
 
 int Main(int argc, const char* const* argv) {
+  if (argc > 1 && std::string_view(argv[1]) == kPackTool) return PackTool(argc - 1, argv + 1);
   auto parsed = ParseOptions(argc, argv, "microkimid " + std::string(protocol::BuildId()));
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const Options& options = std::get<Options>(parsed);
