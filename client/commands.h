@@ -30,6 +30,7 @@ int VerifyCommand(const Command& command, int argc, char** argv);
 int BuildCommand(const Command& command, int argc, char** argv);
 int BenchCommand(const Command& command, int argc, char** argv);
 int ServiceCommand(const Command& command, int argc, char** argv);
+int ConfigCommand(const Command& command, int argc, char** argv);
 int CompletionsCommand(const Command& command, int argc, char** argv);
 int VersionCommand(const Command& command, int argc, char** argv);
 

@@ -73,6 +73,14 @@ _mk_models() {
     [[ $name == "$cur"* ]] && COMPREPLY+=("$name")
   done < <(mk models --names 2>/dev/null)
 }
+# How many words that are no options stand before the one that is completed.
+_mk_place() {
+  local word
+  place=0
+  for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+    [[ $word == -* ]] || (( ++place ))
+  done
+}
 _mk_files() {
   local name
   while IFS= read -r name; do
@@ -90,8 +98,14 @@ std::string BashCommand(const CommandInfo& command) {
   }
   text += "      esac\n      if [[ $cur == -* ]]; then\n        _mk_words " +
           Joined(AllNames(command.options), " ") + "\n";
-  if (!command.positionals.empty()) {
+  if (command.positionals.size() == 1) {
     text += "      else\n        " + BashValue(command.positionals[0]) + "\n";
+  } else if (!command.positionals.empty()) {
+    text += "      else\n        local place; _mk_place\n        case $place in\n";
+    for (size_t i = 0; i < command.positionals.size(); ++i) {
+      text += "          " + std::to_string(i) + ") " + BashValue(command.positionals[i]) + " ;;\n";
+    }
+    text += "        esac\n";
   }
   return text + "      fi ;;\n";
 }

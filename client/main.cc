@@ -5,6 +5,7 @@
 #include <exception>
 #include <string>
 
+#include "cli/config_man_page.h"
 #include "client/commands.h"
 #include "client/help.h"
 #include "client/man_page.h"
@@ -12,6 +13,7 @@
 #include "client/signals.h"
 #include "client/standard_streams.h"
 #include "protocol/error.h"
+#include "protocol/version.h"
 
 namespace mk::client {
 namespace {
@@ -37,7 +39,11 @@ int Main(int argc, char** argv) {
   if (name == "--help" || name == "-h" || (name == "help" && argc == 2)) {
     return Print(HelpText());
   }
-  if (name == "--man") return Print(ManPage());  // the build writes the manual with it
+  // The build writes the manuals with them.
+  if (name == "--man") return Print(ManPage());
+  if (name == "--man-config") {
+    return Print(cli::ConfigManPage(std::string(protocol::Version())));
+  }
   if (name.empty()) return ReportUsage("no command is given", "`mk --help` lists them");
   if (name == "help") {
     const Command* command = FindCommand(argv[2]);
