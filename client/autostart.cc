@@ -31,15 +31,6 @@ tl::unexpected<protocol::Error> CannotStart(const std::string& why, std::string 
   return Fail(ErrorCode::kUnreachable, "the daemon could not be started: " + why, std::move(hint));
 }
 
-// The file that is executed; a name without '/' is looked for in PATH.
-std::string DaemonProgram() {
-  if (const char* named = std::getenv("MICROKIMI_DAEMON"); named != nullptr && named[0] != '\0') {
-    return named;
-  }
-  std::string beside = DaemonBesideMk();
-  return beside.empty() ? kDaemonName : beside;
-}
-
 // Where the daemon's output goes until it has opened its own log.
 Result<std::string> BootLog() {
   Result<std::string> state = MakeStateFolder();

@@ -103,6 +103,10 @@ constexpr std::array kCommands = {
             "  mk config check && mk config reload\n"
             "  $EDITOR \"$(mk config path)\"",
             ConfigCommand},
+    Command{"doctor", "Look for what is wrong, and say how to mend it; exit code 4: warnings",
+            "  mk doctor\n"
+            "  mk doctor --json | jq '.checks[] | select(.health != \"ok\")'",
+            DoctorCommand},
     Command{"completions", "Print a shell's script that completes commands, options and models",
             "  mk completions bash > ~/.local/share/bash-completion/completions/mk\n"
             "  mk completions zsh > ~/.zfunc/_mk\n"

@@ -99,9 +99,9 @@ int Check(const ConfigOptions& options, const ConfigFileText& file) {
 int Show(const ConfigOptions& options, const ConfigFileText& file) {
   const auto daemon = FindRunningDaemon(options.access);
   const int code = file.fatal() ? protocol::kExitFailed : protocol::kExitDone;
-  if (options.json) return Print(JsonLine(ConfigJson(file, daemon)), code);
+  if (options.json) return Print(JsonLine(SettingsJson(file, daemon)), code);
   TellProblems(file);
-  return Print(ConfigTable(file, daemon), code);
+  return Print(SettingsText(file, daemon), code);
 }
 
 // One path of a table.

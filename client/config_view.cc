@@ -119,7 +119,7 @@ Json ValueJson(const ConfigKey& key, const ConfigValue& value) {
   return cli::ShowConfigValue(key, value);
 }
 
-std::string ConfigTable(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon) {
+std::string SettingsText(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon) {
   std::string text = "file    " + Printable(file.path) + (file.exists ? "" : " (there is none)");
   text += "\ndaemon  " + (daemon ? daemon->name() : std::string("none runs")) + "\n";
   for (const ConfigKey& key : cli::ConfigKeys()) text += RowOf(file, daemon, key);
@@ -137,7 +137,7 @@ Json ProblemsJson(const ConfigFileText& file) {
   return problems;
 }
 
-Json ConfigJson(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon) {
+Json SettingsJson(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon) {
   Json settings = Json::array();
   for (const ConfigKey& key : cli::ConfigKeys()) {
     const ConfigValue value = EffectiveValue(file.read, key);

@@ -28,8 +28,8 @@ protocol::Result<ConfigFileText> ReadConfig(const std::string& path);
 std::string ProblemLine(const ConfigFileText& file, const cli::ConfigProblem& problem);
 
 // What `mk config` shows. A daemon that runs tells what it was started with.
-std::string ConfigTable(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon);
-Json ConfigJson(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon);
+std::string SettingsText(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon);
+Json SettingsJson(const ConfigFileText& file, const std::optional<RunningDaemon>& daemon);
 Json ProblemsJson(const ConfigFileText& file);
 // One value: a string, a number, true or false, or an object of names.
 Json ValueJson(const cli::ConfigKey& key, const cli::ConfigValue& value);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdlib>
 
 namespace mk::client {
 
@@ -13,6 +14,14 @@ std::string DaemonBesideMk() {
   std::string path(self, static_cast<size_t>(size));
   path = path.substr(0, path.rfind('/') + 1) + kDaemonName;
   return ::access(path.c_str(), X_OK) == 0 ? path : std::string();
+}
+
+std::string DaemonProgram() {
+  if (const char* named = std::getenv("MICROKIMI_DAEMON"); named != nullptr && named[0] != '\0') {
+    return named;
+  }
+  std::string beside = DaemonBesideMk();
+  return beside.empty() ? kDaemonName : beside;
 }
 
 }  // namespace mk::client

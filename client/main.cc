@@ -4,8 +4,10 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "cli/config_man_page.h"
+#include "cli/nearest.h"
 #include "client/commands.h"
 #include "client/help.h"
 #include "client/man_page.h"
@@ -54,7 +56,11 @@ int Main(int argc, char** argv) {
   }
   const Command* command = FindCommand(name);
   if (command == nullptr) {
-    return ReportUsage("unknown command \"" + name + "\"", "`mk --help` lists the commands");
+    std::vector<std::string> names = {"help"};
+    for (const Command& one : AllCommands()) names.emplace_back(one.name);
+    const std::string meant = cli::DidYouMean(name, names);
+    return ReportUsage("unknown command \"" + name + "\"",
+                       meant.empty() ? "`mk --help` lists the commands" : meant);
   }
   return command->run(*command, argc - 1, argv + 1);
 }
