@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "cli/config_keys.h"
+
 namespace mk::cli {
 namespace {
 
@@ -39,6 +41,9 @@ OptionInfo DescribeOption(const CLI::Option& option) {
   } else {
     for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
     for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  }
+  if (info.positional && info.names[0] == "KEY") {
+    for (const ConfigKey& key : ConfigKeys()) info.choices.emplace_back(key.name);
   }
   info.kind = KindOf(info);
   return info;

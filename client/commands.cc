@@ -115,6 +115,19 @@ constexpr std::array kCommands = {
             "  mk service status --json | jq -r .service.program\n"
             "  mk service uninstall",
             ServiceCommand},
+    Command{"config", "The settings of the daemon: see them, change them, check their file",
+            "  mk config\n"
+            "  mk config set max_batch 4 --reload\n"
+            "  mk config set aliases.story ~/models/story-k3.bin\n"
+            "  mk config get keep_alive\n"
+            "  mk config unset threads\n"
+            "  mk config check && mk config reload\n"
+            "  $EDITOR \"$(mk config path)\"",
+            ConfigCommand},
+    Command{"doctor", "Look for what is wrong, and say how to mend it; exit code 4: warnings",
+            "  mk doctor\n"
+            "  mk doctor --json | jq '.checks[] | select(.health != \"ok\")'",
+            DoctorCommand},
     Command{"completions", "Print a shell's script that completes commands, options and models",
             "  mk completions bash > ~/.local/share/bash-completion/completions/mk\n"
             "  mk completions zsh > ~/.zfunc/_mk\n"

@@ -32,6 +32,8 @@ int BuildCommand(const Command& command, int argc, char** argv);
 int BenchCommand(const Command& command, int argc, char** argv);
 int ServiceCommand(const Command& command, int argc, char** argv);
 int JobsCommand(const Command& command, int argc, char** argv);
+int ConfigCommand(const Command& command, int argc, char** argv);
+int DoctorCommand(const Command& command, int argc, char** argv);
 int CompletionsCommand(const Command& command, int argc, char** argv);
 int VersionCommand(const Command& command, int argc, char** argv);
 

@@ -81,6 +81,14 @@ _mk_jobs() {
     [[ $id == "$cur"* ]] && COMPREPLY+=("$id")
   done < <(mk jobs --ids 2>/dev/null)
 }
+# How many words that are no options stand before the one that is completed.
+_mk_place() {
+  local word
+  place=0
+  for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+    [[ $word == -* ]] || (( ++place ))
+  done
+}
 _mk_files() {
   local name
   while IFS= read -r name; do
@@ -98,14 +106,16 @@ std::string BashCommand(const CommandInfo& command) {
   }
   text += "      esac\n      if [[ $cur == -* ]]; then\n        _mk_words " +
           Joined(AllNames(command.options), " ") + "\n";
-  if (!command.positionals.empty()) {
-    // An action stands directly behind the command, what it is about behind that.
-    const bool action = command.positionals.size() > 1;
-    if (action) {
-      text += "      elif (( COMP_CWORD > 2 )); then\n        " +
-              BashValue(command.positionals[1]) + "\n";
-    }
+  if (command.positionals.size() == 1) {
     text += "      else\n        " + BashValue(command.positionals[0]) + "\n";
+  } else if (!command.positionals.empty()) {
+    text += "      else\n        local place; _mk_place\n        case $place in\n";
+    for (size_t i = 0; i < command.positionals.size(); ++i) {
+      // The last one may be given several times.
+      const std::string place = i + 1 < command.positionals.size() ? std::to_string(i) : "*";
+      text += "          " + place + ") " + BashValue(command.positionals[i]) + " ;;\n";
+    }
+    text += "        esac\n";
   }
   return text + "      fi ;;\n";
 }

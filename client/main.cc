@@ -4,7 +4,10 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
+#include "cli/config_man_page.h"
+#include "cli/nearest.h"
 #include "client/commands.h"
 #include "client/help.h"
 #include "client/man_page.h"
@@ -12,6 +15,7 @@
 #include "client/signals.h"
 #include "client/standard_streams.h"
 #include "protocol/error.h"
+#include "protocol/version.h"
 
 namespace mk::client {
 namespace {
@@ -37,7 +41,11 @@ int Main(int argc, char** argv) {
   if (name == "--help" || name == "-h" || (name == "help" && argc == 2)) {
     return Print(HelpText());
   }
-  if (name == "--man") return Print(ManPage());  // the build writes the manual with it
+  // The build writes the manuals with them.
+  if (name == "--man") return Print(ManPage());
+  if (name == "--man-config") {
+    return Print(cli::ConfigManPage(std::string(protocol::Version())));
+  }
   if (name.empty()) return ReportUsage("no command is given", "`mk --help` lists them");
   if (name == "help") {
     const Command* command = FindCommand(argv[2]);
@@ -48,7 +56,11 @@ int Main(int argc, char** argv) {
   }
   const Command* command = FindCommand(name);
   if (command == nullptr) {
-    return ReportUsage("unknown command \"" + name + "\"", "`mk --help` lists the commands");
+    std::vector<std::string> names = {"help"};
+    for (const Command& one : AllCommands()) names.emplace_back(one.name);
+    const std::string meant = cli::DidYouMean(name, names);
+    return ReportUsage("unknown command \"" + name + "\"",
+                       meant.empty() ? "`mk --help` lists the commands" : meant);
   }
   return command->run(*command, argc - 1, argv + 1);
 }

@@ -10,15 +10,21 @@ std::string RunStatsText(const protocol::RunDone& done) {
   std::array<char, 512> line;
   std::string cached;
   if (done.usage.cached > 0) cached = " (" + std::to_string(done.usage.cached) + " cached)";
-  std::snprintf(
-      line.data(), line.size(),
-      "%llu tokens, %.1f tok/s; prompt %llu tokens%s in %.2f s; first token after %.2f s; "
-      "%s, seed %llu; %s%s; model %s",
-      static_cast<unsigned long long>(done.usage.completion_tokens), done.timing.tok_per_s,
-      static_cast<unsigned long long>(done.usage.prompt_tokens), cached.c_str(),
-      done.timing.prefill_ms / 1e3, done.timing.ttft_ms / 1e3, done.finish_reason.c_str(),
-      static_cast<unsigned long long>(done.options.seed), done.trust.degraded ? "DEGRADED, " : "",
-      done.trust.precision.c_str(), done.trust.fingerprint.c_str());
+  // A run that ended before its first token has no such time.
+  std::array<char, 48> first = {};
+  if (done.usage.completion_tokens > 0) {
+    std::snprintf(first.data(), first.size(), "first token after %.2f s; ",
+                  done.timing.ttft_ms / 1e3);
+  }
+  std::snprintf(line.data(), line.size(),
+                "%llu tokens, %.1f tok/s; prompt %llu tokens%s in %.2f s; %s"
+                "%s, seed %llu; %s%s; model %s",
+                static_cast<unsigned long long>(done.usage.completion_tokens),
+                done.timing.tok_per_s, static_cast<unsigned long long>(done.usage.prompt_tokens),
+                cached.c_str(), done.timing.prefill_ms / 1e3, first.data(),
+                done.finish_reason.c_str(), static_cast<unsigned long long>(done.options.seed),
+                done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
+                done.trust.fingerprint.c_str());
   return line.data();
 }
 

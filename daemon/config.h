@@ -1,7 +1,7 @@
 // The settings that outlive a command line: $XDG_CONFIG_HOME/microkimi/config.toml.
 //
-// ConfigKeys() lists the keys, for people too. A key that is not known is a warning that names it;
-// a value of the wrong kind is an error, and the file is then not used at all.
+// cli/config_keys.h lists the keys, for people too. A key that is not known is a warning that names
+// it; a value of the wrong kind is an error, and the file is then not used at all.
 
 #pragma once
 
@@ -9,11 +9,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "cli/config_keys.h"
 #include "engine/base/result.h"
 #include "engine/model/model.h"
 
@@ -41,16 +40,11 @@ struct Config {
   std::string log_level = "info";
 };
 
-// A key of the file as it is shown.
-struct ConfigKey {
-  const char* name;
-  const char* example;  // a value as it is written in the file
-  const char* text;
-  bool live = true;  // a daemon that rereads the file obeys; else the next one does
-};
-std::span<const ConfigKey> ConfigKeys();
+// The keys of the file, one by one: cli::ConfigKeys(). `value` is one of the key.
+void SetConfig(Config& config, const cli::ConfigKey& key, const cli::ConfigValue& value);
+cli::ConfigValue GetConfig(const Config& config, const cli::ConfigKey& key);
 // The keys whose values differ, in the order of ConfigKeys().
-std::vector<ConfigKey> ChangedKeys(const Config& before, const Config& after);
+std::vector<const cli::ConfigKey*> ChangedKeys(const Config& before, const Config& after);
 
 struct LoadedConfig {
   Config config;
@@ -60,16 +54,5 @@ struct LoadedConfig {
 // Reads the file; a missing file gives the defaults. Errors: kInvalidArgument with file, line and
 // key, kIo, kPermissionDenied.
 Result<LoadedConfig> LoadConfig(const std::filesystem::path& path);
-
-// Of idle_exit: a duration of a second and more, or "-1" (never).
-Result<std::chrono::milliseconds> ParseIdleExit(std::string_view text);
-// "90s", "10m", "2h", "250ms", "0", "-1" (for ever).
-Result<std::chrono::milliseconds> ParseDuration(std::string_view text);
-// "512MiB", "8G", "1000000", "auto" (0).
-Result<uint64_t> ParseBytes(std::string_view text);
-// "exact", "bf16", "q8".
-Result<Precision> CheckPrecision(std::string_view name);
-// Checks a log level's name.
-Status CheckLogLevel(std::string_view name);
 
 }  // namespace mk::daemon

@@ -1,46 +1,33 @@
 #include "daemon/dirs.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <system_error>
+
+#include "cli/folders.h"
 
 namespace mk::daemon {
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path Home() {
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') return home;
-  const passwd* entry = getpwuid(geteuid());
-  return entry != nullptr && entry->pw_dir != nullptr ? entry->pw_dir : "/";
-}
-
-// Relative values are to be ignored, says the XDG specification.
-fs::path Base(const char* variable, const char* fallback) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && value[0] == '/' ? fs::path(value) : Home() / fallback;
-}
-
 }  // namespace
 
 fs::path StateDirectory() {
-  return Base("XDG_STATE_HOME", ".local/state") / "microkimi";
+  return cli::StateFolder();
 }
 fs::path ConfigFile() {
-  return Base("XDG_CONFIG_HOME", ".config") / "microkimi" / "config.toml";
+  return cli::ConfigFile();
 }
 fs::path UserModels() {
-  return Base("XDG_DATA_HOME", ".local/share") / "microkimi" / "models";
+  return cli::ModelsFolder();
 }
 
 fs::path CacheDirectory() {
-  return Base("XDG_CACHE_HOME", ".cache") / "microkimi";
+  return cli::CacheFolder();
 }
 
 fs::path BundledModels() {

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "cli/config_man_page.h"
 #include "cli/roff.h"
-#include "daemon/config.h"
 #include "daemon/help.h"
 #include "daemon/options.h"
 #include "protocol/version.h"
@@ -33,16 +33,12 @@ std::string OptionsSection() {
 }
 
 std::string ConfigSection() {
-  std::string text =
-      Section("CONFIGURATION") + Roff("The config file is TOML. A key that is not known is a ") +
-      Roff("warning in the log; a value of the wrong kind is an error, and the file is not used.") +
-      Roff(" Options of the command line have the last word.\n");
-  for (const ConfigKey& key : ConfigKeys()) {
-    std::string doc = Roff(key.text) + ".";
-    if (!key.live) doc += Roff(" A change counts from the next start on.");
-    text += Tagged(Bold(std::string(key.name) + " = " + key.example), doc);
-  }
-  return text;
+  return Section("CONFIGURATION") + Roff("The config file is TOML; ") +
+         Bold("microkimi-config.toml") +
+         Roff(
+             "(5) describes its keys, which are listed here too. Options of the command line have "
+             "the last word.\n") +
+         cli::ConfigKeyList();
 }
 
 std::string ServiceSection() {
@@ -79,7 +75,7 @@ std::string ManPage() {
   text += Lines("FILES", FileLines());
   text += Lines("EXIT STATUS", ExitLines());
   text += ExamplesSection();
-  text += Section("SEE ALSO") + Bold("mk") + "(1)\n";
+  text += Section("SEE ALSO") + Bold("mk") + "(1), " + Bold("microkimi\\-config.toml") + "(5)\n";
   return text;
 }
 

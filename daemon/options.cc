@@ -1,6 +1,7 @@
 #include "daemon/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -18,26 +19,9 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-// Turns one of our parsers into a check of CLI11: an empty string is a pass.
-template <typename Parse>
-CLI::Validator Checked(Parse parse) {
-  return CLI::Validator(
-      [parse](std::string& text) {
-        auto value = parse(text);
-        return value ? std::string() : value.error().ToString();
-      },
-      "");
-}
-
 // The command line, and what its values are read into.
 struct Raw {
   Options options;
-  std::string idle_exit;
-  std::string memory;
-  std::string log_level;
-  std::string precision;
-  int threads = 0;
-  int max_batch = 0;
   bool man = false;
 };
 
@@ -57,27 +41,30 @@ void AddPlaces(CLI::App& app, Raw& raw) {
       ->check(CLI::Range(0, 1 << 20).description(""));
 }
 
+// "memory budget; auto: ..." as it stands in the help.
+std::string DocOf(const cli::ConfigKey& key) {
+  std::string doc = key.text;
+  doc[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(doc[0])));
+  return doc + " (default " + key.fallback + ")";
+}
+
+// The keys of the config file that have an option.
 void AddSettings(CLI::App& app, Raw& raw) {
-  app.add_option("--idle-exit", raw.idle_exit,
-                 "Leave after this long without a client: 30m, 2h; -1: never (default)")
-      ->type_name("DURATION")
-      ->check(Checked(ParseIdleExit));
-  app.add_option("--log-level", raw.log_level, "trace, debug, info (default), warn, error, off")
-      ->type_name("LEVEL")
-      ->check(Checked(CheckLogLevel));
-  app.add_option("--threads", raw.threads, "Worker threads (default: one per core)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
-  app.add_option("--memory", raw.memory, "Memory budget: 8GiB, auto (default: 3/4 of the machine)")
-      ->type_name("SIZE")
-      ->check(Checked(ParseBytes));
-  app.add_option("--max-batch", raw.max_batch, "Requests that decode in one step (default 8)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64).description(""));
-  app.add_option("--precision", raw.precision,
-                 "Arithmetic of runs that do not say: exact, bf16, q8 (default q8)")
-      ->type_name("PRECISION")
-      ->check(Checked(CheckPrecision));
+  for (const cli::ConfigKey& key : cli::ConfigKeys()) {
+    if (key.option == nullptr) continue;
+    app.add_option_function<std::string>(
+           key.option,
+           [&raw, &key](const std::string& text) {
+             auto value = cli::ParseConfigValue(key, text);
+             if (!value) {
+               throw CLI::ValidationError(
+                   key.option, value.error().message + "; expected: " + value.error().wanted);
+             }
+             raw.options.overrides[&key] = std::move(*value);
+           },
+           DocOf(key))
+        ->type_name(key.value_name);
+  }
 }
 
 void SetUp(CLI::App& app, Raw& raw, const std::string& version) {
@@ -88,17 +75,10 @@ void SetUp(CLI::App& app, Raw& raw, const std::string& version) {
   app.footer(HelpFooter());
 }
 
-Options Taken(const CLI::App& app, Raw raw) {
+Options Taken(Raw raw) {
   Options options = std::move(raw.options);
-  const auto given = [&](const char* name) { return app.count(name) > 0; };
   options.socket = Absolute(options.socket);
   options.config_file = Absolute(options.config_file);
-  if (given("--idle-exit")) options.idle_exit = *ParseIdleExit(raw.idle_exit);
-  if (given("--log-level")) options.log_level = raw.log_level;
-  if (given("--threads")) options.threads = raw.threads;
-  if (given("--memory")) options.memory = *ParseBytes(raw.memory);
-  if (given("--max-batch")) options.max_batch = raw.max_batch;
-  if (given("--precision")) options.precision = *CheckPrecision(raw.precision);
   return options;
 }
 
@@ -119,7 +99,7 @@ std::variant<Options, int> ParseOptions(int argc, const char* const* argv,
     std::fputs(ManPage().c_str(), stdout);
     return 0;
   }
-  return Taken(app, std::move(raw));
+  return Taken(std::move(raw));
 }
 
 std::vector<cli::OptionInfo> DescribeOptions() {
@@ -134,12 +114,7 @@ std::vector<cli::OptionInfo> DescribeOptions() {
 }
 
 Config WithOverrides(Config config, const Options& options) {
-  if (options.idle_exit) config.idle_exit = *options.idle_exit;
-  if (options.log_level) config.log_level = *options.log_level;
-  if (options.threads) config.threads = *options.threads;
-  if (options.memory) config.memory = *options.memory;
-  if (options.max_batch) config.max_batch = *options.max_batch;
-  if (options.precision) config.precision = *options.precision;
+  for (const auto& [key, value] : options.overrides) SetConfig(config, *key, value);
   return config;
 }
 

@@ -2,9 +2,7 @@
 
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,12 +18,7 @@ struct Options {
   bool foreground = false;
   int ready_fd = -1;
   // What overrides the config file.
-  std::optional<std::chrono::milliseconds> idle_exit;
-  std::optional<std::string> log_level;
-  std::optional<int> threads;
-  std::optional<uint64_t> memory;
-  std::optional<int> max_batch;
-  std::optional<Precision> precision;
+  std::map<const cli::ConfigKey*, cli::ConfigValue> overrides;
 };
 
 // The options, or the exit code after --help, --version or a bad command line; what there is to

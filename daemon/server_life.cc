@@ -149,9 +149,9 @@ void Server::ReloadConfig() {
 
 void Server::ApplyConfig(Config config) {
   std::string changed;
-  for (const ConfigKey& key : ChangedKeys(core_.config, config)) {
-    changed += (changed.empty() ? "" : ", ") + std::string(key.name);
-    if (!key.live) spdlog::warn("the new {} counts from the next start on: mk restart", key.name);
+  for (const cli::ConfigKey* key : ChangedKeys(core_.config, config)) {
+    changed += (changed.empty() ? "" : ", ") + std::string(key->name);
+    if (!key->live) spdlog::warn("the new {} counts from the next start on: mk restart", key->name);
   }
   // What the threads that run were made with stays in force, and is shown.
   config.threads = core_.config.threads;

@@ -82,6 +82,8 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert bash("mk", "map", "--precision", "=", "b") == ["bf16"]
     assert bash("mk", "map", "--precision", "=") == PRECISIONS
     assert bash("mk", "completions", "") == ["bash", "fish", "zsh"]
+    assert bash("mk", "config", "un") == ["unset"]
+    assert bash("mk", "config", "--json", "get", "max_") == ["max_batch", "max_queue"]
     assert bash("mk", "run", "--temp", "") == [""]
 
 
@@ -163,6 +165,25 @@ def test_zsh_completes_commands_options_and_values() -> None:
 
 def test_a_shell_that_is_not_known() -> None:
     assert run(str(BIN / "mk"), "completions", "csh", code=2) == ""
+
+
+@needs("groff")
+def test_the_manual_of_the_config_file_holds_every_key(
+    tmp_path: Path, make_daemon: MakeDaemon
+) -> None:
+    page = tmp_path / "page.5"
+    page.write_text(run(str(BIN / "mk"), "--man-config"))
+    text = formatted(page)
+    example = text.split("EXAMPLE\n")[1].split("\nSEE ALSO")[0]
+    daemon = make_daemon()
+    daemon.config.write_text(example)
+    listed = run(str(BIN / "mk"), "config", **daemon.env())
+    keys = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert len(keys) > 12
+    described = text.split("\nKEYS\n")[1].split("\nEXAMPLE")[0]
+    for key in keys:
+        assert re.search(rf"^ +{key.split('.')[0]} = ", described, re.M), key
+    assert listed.count("file, line") == len(keys)
 
 
 def manual(tmp_path: Path, program: str = "mk") -> Path:

@@ -14,6 +14,7 @@
 #include "client/json_format.h"
 #include "client/output.h"
 #include "client/progress.h"
+#include "client/run_report.h"
 #include "tests/unit/client/fake_daemon.h"
 
 namespace mk::client {
@@ -203,6 +204,15 @@ TEST(JsonText, ErrorsCarryAllTheyHave) {
   EXPECT_EQ(JsonLine(json),
             "{\"error\":{\"code\":\"busy\",\"message\":\"m\\n\\\"quoted\\\"\",\"hint\":\"h\","
             "\"details\":{\"n\":3,\"s\":\"x\"}}}\n");
+}
+
+TEST(RunStats, ARunWithoutATokenHasNoTimeOfItsFirst) {
+  protocol::RunDone done;
+  done.finish_reason = "cancelled";
+  EXPECT_EQ(RunStatsText(done).find("first token"), std::string::npos) << RunStatsText(done);
+  done.usage.completion_tokens = 1;
+  done.timing.ttft_ms = 1500;
+  EXPECT_NE(RunStatsText(done).find("first token after 1.50 s; "), std::string::npos);
 }
 
 }  // namespace

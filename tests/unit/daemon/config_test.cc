@@ -73,15 +73,15 @@ TEST(Config, UnknownKeyIsAWarningThatNamesItAndItsLine) {
   EXPECT_NE(loaded->warnings[0].find(":2:"), std::string::npos);
 }
 
-std::vector<std::string> NamesOf(const std::vector<ConfigKey>& keys) {
+std::vector<std::string> NamesOf(const std::vector<const cli::ConfigKey*>& keys) {
   std::vector<std::string> names;
-  for (const ConfigKey& key : keys) names.emplace_back(key.name);
+  for (const cli::ConfigKey* key : keys) names.emplace_back(key->name);
   return names;
 }
 
 // What people are shown works: every example, written as it is shown.
 TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
-  ASSERT_FALSE(ConfigKeys().empty());
+  ASSERT_FALSE(cli::ConfigKeys().empty());
   // Values that no example has.
   Config other;
   other.default_model = other.log_level = other.aliases["none"] = "none";
@@ -92,7 +92,7 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   other.precision = Precision::kExact;
   other.spine_cache = other.prefix_cache = false;
   const Config defaults;
-  for (const ConfigKey& key : ConfigKeys()) {
+  for (const cli::ConfigKey& key : cli::ConfigKeys()) {
     const std::string name = key.name;
     auto loaded = Load(name + " = " + key.example + "\n");
     ASSERT_TRUE(loaded) << name << ": " << loaded.error().ToString();
@@ -105,6 +105,29 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   }
 }
 
+TEST(Config, TheDefaultsThatAreShownAreTheDaemons) {
+  const Config defaults;
+  for (const cli::ConfigKey& key : cli::ConfigKeys()) {
+    if (key.kind == cli::ConfigKind::kTable) {
+      EXPECT_EQ(GetConfig(defaults, key), cli::ConfigValue(cli::ConfigTable())) << key.name;
+      continue;
+    }
+    const auto shown = cli::ParseConfigValue(key, key.fallback);
+    ASSERT_TRUE(shown) << key.name;
+    EXPECT_EQ(*shown, GetConfig(defaults, key)) << key.name;
+  }
+}
+
+TEST(Config, EveryPrecisionOfTheTableIsOneOfTheEngine) {
+  const cli::ConfigKey& key = *cli::FindConfigKey("precision");
+  EXPECT_EQ(key.choices.size(), kPrecisions);
+  for (const char* choice : key.choices) {
+    Config config;
+    SetConfig(config, key, std::string(choice));
+    EXPECT_EQ(GetConfig(config, key), cli::ConfigValue(std::string(choice)));
+  }
+}
+
 TEST(Config, ChangedKeysAreThoseThatDiffer) {
   Config before;
   EXPECT_TRUE(ChangedKeys(before, before).empty());
@@ -113,16 +136,10 @@ TEST(Config, ChangedKeysAreThoseThatDiffer) {
   after.aliases["a"] = "b";
   const auto changed = ChangedKeys(before, after);
   ASSERT_EQ(changed.size(), 2U);
-  EXPECT_STREQ(changed[0].name, "threads");
-  EXPECT_FALSE(changed[0].live);
-  EXPECT_STREQ(changed[1].name, "aliases");
-  EXPECT_TRUE(changed[1].live);
-}
-
-TEST(Config, IdleExitIsASecondOrMoreOrNever) {
-  EXPECT_EQ(*ParseIdleExit("1s"), std::chrono::seconds(1));
-  EXPECT_LT(ParseIdleExit("-1")->count(), 0);
-  for (const char* bad : {"0", "999ms", "", "soon"}) EXPECT_FALSE(ParseIdleExit(bad)) << bad;
+  EXPECT_STREQ(changed[0]->name, "threads");
+  EXPECT_FALSE(changed[0]->live);
+  EXPECT_STREQ(changed[1]->name, "aliases");
+  EXPECT_TRUE(changed[1]->live);
 }
 
 TEST(Config, BadValuesNameTheKey) {
@@ -143,21 +160,6 @@ TEST(Config, SyntaxErrorNamesTheLine) {
   auto loaded = Load("threads = 1\nmemory = = 2\n");
   ASSERT_FALSE(loaded);
   EXPECT_NE(loaded.error().message.find(":2:"), std::string::npos) << loaded.error().message;
-}
-
-TEST(Config, DurationsAndSizes) {
-  EXPECT_EQ(*ParseDuration("250ms"), std::chrono::milliseconds(250));
-  EXPECT_EQ(*ParseDuration("2h"), std::chrono::hours(2));
-  EXPECT_EQ(ParseDuration("-1")->count(), -1);
-  for (const char* bad : {"", "h", "10", "-5s", "1.5s", "99999999999999999999d", "10s "}) {
-    EXPECT_FALSE(ParseDuration(bad)) << bad;
-  }
-  EXPECT_EQ(*ParseBytes("512MiB"), uint64_t{512} << 20);
-  EXPECT_EQ(*ParseBytes("17"), 17U);
-  EXPECT_EQ(*ParseBytes("auto"), 0U);
-  for (const char* bad : {"", "GiB", "-1", "8 GiB", "99999999999TiB"}) {
-    EXPECT_FALSE(ParseBytes(bad)) << bad;
-  }
 }
 
 std::variant<Options, int> Parse(std::vector<const char*> args) {
