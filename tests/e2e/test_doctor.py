@@ -144,7 +144,7 @@ def test_the_config_file_and_what_it_names(doctor: Doctor) -> None:
 
 def test_limits_of_the_process(doctor: Doctor) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -Hn 100; exec {BIN / 'mk'} doctor --json"],
+        ["bash", "-c", f"ulimit -n 100; exec {BIN / 'mk'} doctor --json"],
         env={**doctor.daemon.env(), "PATH": os.environ["PATH"]},
         capture_output=True,
         timeout=PATIENCE,
