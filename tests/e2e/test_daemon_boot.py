@@ -147,7 +147,7 @@ def test_a_path_that_is_too_long_names_the_limit(daemon: Daemon) -> None:
 def test_bad_command_lines_exit_with_2() -> None:
     for args in (
         ["--bogus"],
-        ["--threads", "0"],
+        ["--threads", "-1"],
         ["--memory", "lots"],
         ["--idle-exit", "soon"],
         ["--idle-exit", "0"],

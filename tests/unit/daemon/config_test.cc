@@ -86,9 +86,10 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   Config other;
   other.default_model = other.log_level = other.aliases["none"] = "none";
   other.threads = other.max_batch = other.max_queue = -7;
+  other.jobs_at_once = other.jobs_keep = -7;
   other.memory = other.spine_cache_limit = other.spine_cache_smallest = 7;
-  other.prefix_cache_limit = 7;
-  other.keep_alive = other.idle_exit = std::chrono::milliseconds(7);
+  other.prefix_cache_limit = other.jobs_read_limit = 7;
+  other.keep_alive = other.idle_exit = other.jobs_keep_for = std::chrono::milliseconds(7);
   other.precision = Precision::kExact;
   other.spine_cache = other.prefix_cache = false;
   const Config defaults;
@@ -195,7 +196,7 @@ TEST(Options, RelativeSocketBecomesAbsolute) {
 
 TEST(Options, BadOnesExitWith2AndHelpWith0) {
   for (const auto& bad : std::vector<std::vector<const char*>>{{"--bogus"},
-                                                               {"--threads", "0"},
+                                                               {"--threads", "-1"},
                                                                {"--memory", "lots"},
                                                                {"--idle-exit", "soon"},
                                                                {"--log-level", "loud"},
