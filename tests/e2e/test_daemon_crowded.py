@@ -45,7 +45,7 @@ def codes(client: Client, numbers: list[int]) -> list[str]:
 
 def test_jobs_beyond_the_queue_are_told_busy(client: Client, tmp_path: Path) -> None:
     numbers = [
-        client.send("build", preset="nano", out=str(tmp_path / f"{i}.bin")) for i in range(24)
+        client.send("build", preset="nano", out=str(tmp_path / f"{i}.bin")) for i in range(72)
     ]
     wait_for(
         lambda: client.pump(0.1) or any(r[-1]["type"] == "error" for r in ends(client, numbers))
@@ -53,7 +53,7 @@ def test_jobs_beyond_the_queue_are_told_busy(client: Client, tmp_path: Path) -> 
     for number in numbers:
         client.call("cancel", request=number)
     ended = codes(client, numbers)
-    # One is worked on, sixteen wait.
+    # One is worked on, sixty-four wait.
     assert set(ended) == {"busy", "cancelled"} and 6 <= ended.count("busy") <= 8, ended
     busy = [r[-1]["body"] for r in ends(client, numbers) if r[-1]["body"].get("code") == "busy"]
     assert all("jobs wait already" in one["message"] and one["hint"] for one in busy)
