@@ -20,7 +20,8 @@ class Admission {
     auto memory = ledger_.Reserve(MemoryUse::kModels, bytes);
     if (!memory) {
       refused_bytes_ = bytes;
-      return Fail(ErrorCode::kOutOfMemory, path_ + " does not fit into the memory budget");
+      return Fail(ErrorCode::kOutOfMemory, path_ + " does not fit into the memory budget",
+                  "mk ps shows who holds memory; unload a model, or raise --memory");
     }
     memory_ = std::move(*memory);
     return {};

@@ -36,30 +36,37 @@ std::vector<std::string> PrecisionsOf(const ModelRegistry::Entry& entry) {
   return names;
 }
 
-// The requests that hold a model or wait for it.
-std::vector<const ClientRequest*> HoldersOf(const Core& core, const ModelRegistry::Entry& entry) {
+// Who holds a model or waits for it: requests of clients, and jobs.
+struct Holders {
+  std::vector<std::string> names;  // "CLIENT OP"
+  uint64_t state_bytes = 0;        // of the runs among them
+};
+
+Holders HoldersOf(const Core& core, const ModelRegistry::Entry& entry) {
   std::set<uint64_t> keys = entry.users;
   for (const auto& [precision, preparation] : entry.preparing) {
     keys.insert(preparation.waiting.begin(), preparation.waiting.end());
   }
-  std::vector<const ClientRequest*> holders;
+  Holders holders;
   for (const uint64_t key : keys) {
-    if (const ClientRequest* request = core.clients.Find(key)) holders.push_back(request);
+    const ClientRequest* request = core.clients.Find(key);
+    if (request == nullptr) {
+      holders.names.emplace_back("a job");
+      continue;
+    }
+    holders.names.push_back(core.clients.NameOf(*request) + " " +
+                            std::string(protocol::InfoOf(request->op).name));
+    holders.state_bytes += request->control->state_bytes.load();
   }
   return holders;
 }
 
-std::string HolderText(const Core& core, const ClientRequest& request) {
-  return core.clients.NameOf(request) + " " + std::string(protocol::InfoOf(request.op).name);
-}
-
 // That a model cannot go, and who holds it.
-protocol::Error InUse(const Core& core, const std::string& path,
-                      const std::vector<const ClientRequest*>& holders) {
+protocol::Error InUse(const std::string& path, const std::vector<std::string>& holders) {
   constexpr size_t kNamed = 3;
   std::string names;
   for (size_t i = 0; i < std::min(holders.size(), kNamed); ++i) {
-    names += (i == 0 ? "" : ", ") + HolderText(core, *holders[i]);
+    names += (i == 0 ? "" : ", ") + holders[i];
   }
   if (holders.size() > kNamed) names += " and " + std::to_string(holders.size() - kNamed) + " more";
   return {protocol::ErrorCode::kBusy,
@@ -122,11 +129,9 @@ protocol::ModelStatus StatusOf(const Core& core, const ModelRegistry::Entry& ent
     status.expires_ms = static_cast<uint64_t>(std::max(0.0, MillisecondsSince(now, *expires)));
   }
   status.memory["weights"] = entry.memory_bytes();
-  uint64_t& sequences = status.memory["sequences"];
-  for (const ClientRequest* holder : HoldersOf(core, entry)) {
-    sequences += holder->control->state_bytes.load();
-    status.holders.push_back(HolderText(core, *holder));
-  }
+  Holders holders = HoldersOf(core, entry);
+  status.memory["sequences"] = holders.state_bytes;
+  status.holders = std::move(holders.names);
   status.state = !entry.loaded ? "loading" : entry.superseded ? "replaced" : "ready";
   status.precisions = PrecisionsOf(entry);
   for (const auto& [precision, preparation] : entry.preparing) {
@@ -207,14 +212,14 @@ void ModelService::HandleUnload(const std::string& peer, uint64_t id,
   // A file that was removed can still be unloaded by its path.
   const std::string wanted = path ? *path : args.model;
   std::vector<ModelRef> refs;
-  std::vector<const ClientRequest*> holders;
+  std::vector<std::string> holders;
   for (const auto& [key, entry] : core_.registry.entries()) {
     if (entry->ref.path != wanted || entry->superseded) continue;
     if (entry->idle()) refs.push_back(entry->ref);
-    for (const ClientRequest* holder : HoldersOf(core_, *entry)) holders.push_back(holder);
+    for (std::string& name : HoldersOf(core_, *entry).names) holders.push_back(std::move(name));
   }
   if (!holders.empty()) {
-    return core_.clients.Answer(peer, id, protocol::Op::kUnload, InUse(core_, wanted, holders));
+    return core_.clients.Answer(peer, id, protocol::Op::kUnload, InUse(wanted, holders));
   }
   if (refs.empty()) {
     return core_.clients.Answer(peer, id, protocol::Op::kUnload,

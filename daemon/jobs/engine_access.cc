@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/errors.h"
+#include "daemon/memory_text.h"
 
 namespace mk::daemon {
 namespace {
@@ -146,14 +147,37 @@ void EngineAccess::BeginAlone(uint64_t key, const std::shared_ptr<Alone>& alone)
 bool EngineAccess::OnSchedulerEvent(SchedulerEvent& event) {
   if (event.key < kFirstKey) return false;
   const auto found = alones_.find(event.key);
+  if (const auto* needs = std::get_if<RequestNeedsRoom>(&event.what)) {
+    if (found != alones_.end()) MakeRoom(*found->second, *needs);
+    return true;
+  }
   auto* finished = std::get_if<RequestFinished>(&event.what);
   if (found == alones_.end() || finished == nullptr) return true;
-  // One that never ran: there was no memory, say.
+  // One that never ran: it was cancelled, say.
   found->second->Finish(finished->result
                             ? protocol::Result<protocol::Body>(std::move(*finished->result))
                             : protocol::Fail(ToProtocol(finished->result.error())));
   alones_.erase(found);
   return true;
+}
+
+// Where nothing runs that could end and give back some, there will be no room.
+void EngineAccess::MakeRoom(Alone& alone, const RequestNeedsRoom& needs) {
+  if (core_.registry.MakeRoom(needs.bytes)) {
+    alone.control->needs_room.store(false);
+  } else if (needs.others_run) {
+    return;
+  } else {
+    {
+      std::lock_guard lock(alone.mutex);
+      if (alone.running) return;  // there was room after all
+      alone.abandoned = true;
+    }
+    alone.Finish(
+        protocol::Fail(OutOfMemory("the work", needs.bytes, core_.ledger, core_.registry)));
+    alone.control->cancelled.store(true);
+  }
+  core_.scheduler.Wake();
 }
 
 protocol::Result<protocol::Body> EngineAccess::RunAlone(ExclusiveWork work, uint64_t state_bytes,

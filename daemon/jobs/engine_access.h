@@ -53,6 +53,7 @@ class EngineAccess {
   void BeginLoad(uint64_t key, const ModelRef& ref, Precision precision,
                  const std::shared_ptr<Load>& load);
   void OnLoaded(uint64_t key, ModelRegistry::Entry* entry, const Error* error);
+  void MakeRoom(Alone& alone, const RequestNeedsRoom& needs);
   void BeginAlone(uint64_t key, const std::shared_ptr<Alone>& alone);
 
   Core& core_;

@@ -12,6 +12,7 @@ from typing import Any
 from daemon_harness import (
     BIN,
     PATIENCE,
+    ROOT,
     Client,
     Daemon,
     Message,
@@ -190,6 +191,30 @@ def test_who_holds_a_model_is_told(daemon: Daemon, client: Client) -> None:
     assert "in use" in line and "watcher 7 run" in line and model() in line
     assert memory.startswith("memory: ")
     assert "watcher 7 run" in mk(daemon, "unload", model(), code=6)[1]
+
+
+def test_a_benchmark_without_room_is_refused_and_holds_up_nobody(make_daemon: MakeDaemon) -> None:
+    story = str(ROOT / "models" / "story-k3.bin")
+    roomy = make_daemon().start().client()
+    weight = roomy.call("load", model=story)["model"]["memory_bytes"]
+    client = make_daemon().start("--memory", str(weight + 50_000)).client()
+    error = error_of(client, "bench", model=story, quick=True)
+    assert error.code == "out_of_memory" and error.details["needed"] > 50_000
+    assert client.call("unload", model=story)["unloaded"] == 1
+    assert client.call("run", model=model(), **ONE)["ids"]
+
+
+def test_a_model_that_a_job_uses_stays(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon().start()
+    client, watcher = daemon.client(), daemon.client()
+    story = str(ROOT / "models" / "story-k3.bin")
+    number = client.send("bench", model=story)
+    wait_for(lambda: story in models(watcher) and models(watcher)[story]["state"] == "ready")
+    assert models(watcher)[story]["holders"] == ["a job"]
+    error = error_of(watcher, "unload", model=story)
+    assert error.code == "busy" and "a job" in error.message
+    client.call("cancel", request=number)
+    wait_for(lambda: models(watcher)[story]["users"] == 0)
 
 
 def test_mk_ps_and_the_pin_from_the_command_line(daemon: Daemon) -> None:
