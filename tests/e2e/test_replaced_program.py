@@ -65,6 +65,15 @@ def test_it_notices_and_says_so(daemon: Daemon) -> None:
     assert client.call("ping")["pid"] == daemon.pid  # nobody would start it anew
 
 
+def test_one_that_nobody_would_start_anew_stays(daemon: Daemon) -> None:
+    """However idle it is: no service manager waits for it to leave."""
+    daemon.start()
+    update(daemon)
+    wait_for(lambda: "another program is at" in daemon.log(), PATIENT)
+    time.sleep(4)
+    assert daemon.client().call("ping")["pid"] == daemon.pid
+
+
 def test_a_removed_program_is_no_update(daemon: Daemon) -> None:
     client = daemon.start().client()
     daemon.program.unlink()

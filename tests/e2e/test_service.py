@@ -292,7 +292,15 @@ def test_a_path_that_no_unit_can_name_is_refused(
     assert not place.units.exists()
 
 
-ODD = ["plain", "a space", "per%cent%t", "dol$lar", "ütf", "semi;#colon"]
+def test_a_socket_that_no_unit_can_name_is_refused(place: Place) -> None:
+    for end in (" ", "\\", "\n"):
+        place.mk("install", "--socket", f"{place.daemon.run_dir}/s{end}", code=2)
+    assert not place.units.exists()
+
+
+# Of a program's path systemd takes neither quotes nor backslashes; of other paths it does.
+NOT_OF_PROGRAMS = ['quo"te', "it's", "back\\slash"]
+ODD = [*NOT_OF_PROGRAMS, "plain", "a space", "per%cent%t", "dol$lar", "ütf", "semi;#colon"]
 
 
 @pytest.mark.parametrize("folder", ODD)
@@ -300,7 +308,7 @@ def test_systemd_reads_the_units_as_they_were_meant(
     place: Place, tmp_path: Path, folder: str
 ) -> None:
     """Whatever the folders are called."""
-    place.bin = tmp_path / folder
+    place.bin = tmp_path / ("plain" if folder in NOT_OF_PROGRAMS else folder)
     place.bin.mkdir()
     for name in ("mk", "microkimid"):
         shutil.copy(BIN / name, place.bin)

@@ -500,6 +500,20 @@ TEST_F(FullPipeTest, AnAnswerWaitsForAPipeThatAStreamFilled) {
   EXPECT_TRUE(Eventually([&] { return !table_->Flush(); }, 60s));
 }
 
+TEST_F(FullPipeTest, ALaterAnswerDoesNotOvertakeOneThatWaits) {
+  Ping(2);
+  // There is room again before the table has tried.
+  zmq::message_t message;
+  for (uint64_t read = 0; read < request_->outbox.next_seq() - 1; ++read) {
+    ASSERT_TRUE(dealer_.recv(message));
+  }
+  Ping(3);
+  uint64_t streamed = 0;
+  EXPECT_EQ(NextAnswer(streamed), 2U);
+  EXPECT_EQ(NextAnswer(streamed), 3U);
+  EXPECT_EQ(streamed, 0U);
+}
+
 TEST_F(FullPipeTest, OfAnswersThatNobodyReadsMegabytesAreKept) {
   const std::string text(1 << 18, 'm');
   const auto answer = [&](uint64_t id) {
