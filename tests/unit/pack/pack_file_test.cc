@@ -224,6 +224,10 @@ TEST_P(Pack, AFullDiskLosesNothing) {
   if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=4m") != 0) {
     GTEST_SKIP() << "only root may mount a small disk";
   }
+  struct Unmount {
+    const std::string& disk;
+    ~Unmount() { EXPECT_EQ(::umount(disk.c_str()), 0); }
+  } const unmount{disk};
   const std::unique_ptr<Sequence> sequence = Make();
   const std::vector<int32_t> tokens = RandomTokens(5, model_->info().vocab, 6);
   Feed(*model_, *executor_, *sequence, tokens);
@@ -244,7 +248,6 @@ TEST_P(Pack, AFullDiskLosesNothing) {
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(disk)) ++files;
   EXPECT_EQ(files, 2u) << "a temporary file was left";
-  EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Pack,

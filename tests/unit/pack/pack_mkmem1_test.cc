@@ -135,7 +135,10 @@ TEST_P(Mkmem1, TornAndDamagedPacksAreRefused) {
   EXPECT_EQ(Code(good + "more"), "loaded");
   for (size_t size = 8; size < good.size(); size += 1 + size / 9) {
     EXPECT_EQ(Code(good.substr(0, size)), "corrupt") << size;
+    EXPECT_FALSE(DescribePack(directory_.Path("bad.mkmem"))) << size;
   }
+  EXPECT_EQ(Code(good.substr(0, good.size() - 1)), "corrupt");
+  EXPECT_FALSE(DescribePack(directory_.Path("bad.mkmem")));
   const auto with = [&](size_t at, uint32_t value) {
     std::string bytes = good;
     std::memcpy(bytes.data() + at, &value, sizeof value);
