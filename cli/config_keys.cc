@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace mk::cli {
 namespace {
@@ -260,8 +261,9 @@ std::string WantedOf(const ConfigKey& key) {
 tl::expected<ConfigValue, ValueFault> ParseConfigValue(const ConfigKey& key,
                                                        std::string_view text) {
   if (auto value = Parse(key, text)) return std::move(*value);
-  return tl::unexpected<ValueFault>(
-      {"\"" + std::string(text) + "\" is no value of " + key.name, WantedOf(key)});
+  std::string message(1, '"');
+  message.append(text).append("\" is no value of ").append(key.name);
+  return tl::unexpected<ValueFault>({std::move(message), WantedOf(key)});
 }
 
 std::string ShowConfigValue(const ConfigKey& key, const ConfigValue& value) {
