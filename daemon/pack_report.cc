@@ -142,7 +142,7 @@ std::string ToText(const PackDifference& difference) {
   for (const SectionDifference& one : difference.sections) {
     if (one.different == 0) continue;
     std::string name = SectionTypeName(one.section.type);
-    if (one.section.layer != kGlobalLayer) name += " " + std::to_string(one.section.layer);
+    if (one.section.layer != kGlobalLayer) name.append(" ").append(std::to_string(one.section.layer));
     char line[160];
     std::snprintf(line, sizeof line, "%-24s %12llu differ, by at most %.6g, relative %.6g\n",
                   name.c_str(), static_cast<unsigned long long>(one.different), one.largest,

@@ -224,6 +224,7 @@ REPLIES = {
     "PingDone": microkimi.Ping, "ModelStatus": microkimi.ModelStatus,
     "RequestStatus": microkimi.RequestStatus, "StatusDone": microkimi.Status,
     "LatencyStatus": microkimi.Latency,
+    "JobStatus": microkimi.JobStatus, "JobError": microkimi.JobFault,
     "ModelEntry": microkimi.ModelEntry, "ModelsDone": microkimi.messages.ModelList,
     "LoadDone": microkimi.Loaded, "UnloadDone": microkimi.messages.Unloaded,
     "Usage": microkimi.Usage, "Timing": microkimi.Timing, "RunOptions": microkimi.RunOptions,
@@ -240,7 +241,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("struct", REPLIES)
 def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
-    headers = ("reply_fields.h", "bench_fields.h", "metrics_fields.h")
+    headers = ("reply_fields.h", "bench_fields.h", "metrics_fields.h", "job_fields.h")
     schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {
         one.name: one.default is MISSING and one.default_factory is MISSING

@@ -34,6 +34,8 @@ from .errors import (
 )
 from .messages import (
     Built,
+    JobFault,
+    JobStatus,
     Latency,
     Loaded,
     ModelEntry,
@@ -67,11 +69,11 @@ __all__ = [
     "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
     "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
     "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError",
-    "IncompatiblePackError", "IndexPick", "InternalError", "IoError", "Latency", "Loaded",
-    "Message", "MetricBucket", "MetricFamily", "MetricSample", "MicrokimiError",
-    "ModelCorruptError", "ModelEntry", "ModelNotFoundError", "ModelStatus", "NotFoundError",
-    "NumericError", "OutOfMemoryError", "Ping", "Progress", "RequestStatus", "RouterPick",
-    "Routes", "RunOptions", "RunResult", "RunStream", "ShuttingDownError", "Status", "Timing",
-    "Token", "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError",
-    "Usage", "Verified", "VerifyProblem", "__version__",
+    "IncompatiblePackError", "IndexPick", "InternalError", "IoError", "JobFault", "JobStatus",
+    "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily", "MetricSample",
+    "MicrokimiError", "ModelCorruptError", "ModelEntry", "ModelNotFoundError", "ModelStatus",
+    "NotFoundError", "NumericError", "OutOfMemoryError", "Ping", "Progress", "RequestStatus",
+    "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "ShuttingDownError", "Status",
+    "Timing", "Token", "Tokens", "Trust", "UnreachableError", "UnsupportedError",
+    "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem", "__version__",
 ]  # fmt: skip

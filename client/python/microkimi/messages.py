@@ -83,6 +83,43 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFault:
+    """Why a job failed."""
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Long work of the daemon; `mk jobs` shows and steers it."""
+
+    id: str
+    kind: str  # "verify", "build", "bench"
+    what: str
+    state: str  # "queued", "running", "done", "failed", "cancelled", "interrupted"
+    phase: str
+    done: int
+    total: int  # 0: not known
+    unit: str
+    kept: int  # of `done`: what a resumed run begins with
+    asked_by: str
+    detached: bool
+    attached: int  # clients that watch it
+    queue: int  # jobs before it
+    runs: int
+    resumable: bool
+    saved: bool  # its record is on disk
+    created_ms: int  # since 1970, as are the next two; 0: not yet
+    started_ms: int
+    ended_ms: int
+    age_ms: int
+    eta_ms: int | None = None
+    error: JobFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     version: str
     build_id: str
@@ -102,6 +139,8 @@ class Status:
     precision: str = ""  # of requests that ask for "auto"
     latency: list[Latency] = field(default_factory=list)
     journal_unit: str = ""  # user unit whose journal holds standard error; "": it is no journal
+    jobs: list[JobStatus] = field(default_factory=list)  # queued and running
+    jobs_trouble: str = ""  # why records of jobs are not saved; "": they are
 
 
 @dataclass(frozen=True, slots=True)
