@@ -177,7 +177,9 @@ TEST_F(JobStoreTest, BadFilesAreSetAsideWithTheReasonAndNotTriedAgain) {
   Write(folder() + "/torn22.job", EncodeJobFile(Some("torn22")).substr(0, 60));
   fs::copy_file(folder() + "/abc234.job", folder() + "/other3.job");
   fs::create_directory(folder() + "/folder.job");
-  fs::create_symlink(folder() + "/abc234.job", folder() + "/linked.job");
+  // What it leads to would do as a record.
+  Write(dir_ / "elsewhere", EncodeJobFile(Some("linked")));
+  fs::create_symlink(dir_ / "elsewhere", folder() + "/linked.job");
   fs::resize_file(folder() + "/bad111.job", 100);
   Write(folder() + "/huge44.job", "x");
   fs::resize_file(folder() + "/huge44.job", uint64_t{1} << 40);
