@@ -152,6 +152,7 @@ def test_a_file_replaced_while_it_is_read_counts_from_the_next_run_on(
     old, new = Path(copy_model(tmp_path / "old")), Path(copy_model(tmp_path / "new", "k3b"))
     expected = result(client, str(old)), result(client, str(new))
     client.call("unload")
+    wait_for(lambda: client.call("status")["memory"]["models"] == 0)
     faults.set("read /old/model.bin hold 120")
     number = client.send("run", model=str(old), **RUN)
     watcher = daemon.client()
