@@ -1,23 +1,16 @@
 #include "cli/folders.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <cstdlib>
+
+#include "protocol/home.h"
 
 namespace mk::cli {
 namespace {
 
-std::string Home() {
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') return home;
-  const passwd* entry = ::getpwuid(::geteuid());
-  return entry != nullptr && entry->pw_dir != nullptr ? entry->pw_dir : "/";
-}
-
 // Relative values are to be ignored, says the XDG specification.
 std::string Base(const char* variable, const char* fallback) {
   const char* value = std::getenv(variable);
-  return value != nullptr && value[0] == '/' ? value : Home() + "/" + fallback;
+  return value != nullptr && value[0] == '/' ? value : protocol::HomeDirectory() + "/" + fallback;
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/nearest.h"
 #include "client/report.h"
+#include "client/wrapped_help.h"
 
 namespace mk::client {
 namespace {
@@ -88,6 +90,25 @@ void CommandLine::AddReal(const std::string& names, double& value, const std::st
       ->type_name("X");
 }
 
+// What nobody takes: a mistyped option, or a word too many.
+int CommandLine::RefuseExtras() {
+  const std::string help = "`" + name_ + " --help` lists the options, with examples";
+  std::vector<std::string> extras = app_.remaining();
+  const auto is_option = [](const std::string& word) { return word.starts_with('-'); };
+  const auto option = std::find_if(extras.begin(), extras.end(), is_option);
+  if (option == extras.end()) {
+    return ReportUsage("unexpected argument \"" + (extras.empty() ? "" : extras.back()) + "\"",
+                       "put text with blanks in quotes; " + help);
+  }
+  const std::string given = option->substr(0, option->find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* one : app_.get_options()) {
+    for (const std::string& name : one->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string meant = given.starts_with("--") ? cli::DidYouMean(given, names) : "";
+  return ReportUsage("unknown option \"" + given + "\"", meant.empty() ? help : meant + " " + help);
+}
+
 // An empty value would silently stand for the default.
 std::optional<int> CommandLine::RefuseEmptyValues() {
   for (const CLI::Option* option : app_.get_options()) {
@@ -151,8 +172,10 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     Output output(STDOUT_FILENO);
-    output.Write(app_.help());
+    output.Write(HelpForOutput(app_.help()));
     return FinishOutput(output, protocol::kExitDone);
+  } catch (const CLI::ExtrasError&) {
+    return RefuseExtras();
   } catch (const CLI::ParseError& error) {
     return ReportUsage(error.what(), "`" + name_ + " --help` lists the options, with examples");
   }

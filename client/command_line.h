@@ -58,6 +58,7 @@ class CommandLine {
 
  private:
   std::optional<int> RefuseEmptyValues();
+  int RefuseExtras();
 
   const std::string name_;
   const Describe* const describe_;

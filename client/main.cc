@@ -14,6 +14,7 @@
 #include "client/report.h"
 #include "client/signals.h"
 #include "client/standard_streams.h"
+#include "client/wrapped_help.h"
 #include "protocol/error.h"
 #include "protocol/version.h"
 
@@ -39,7 +40,7 @@ int Main(int argc, char** argv) {
   std::string name = argc > 1 ? argv[1] : "";
   if (name == "--version" || name == "-V") name = "version";
   if (name == "--help" || name == "-h" || (name == "help" && argc == 2)) {
-    return Print(HelpText());
+    return Print(HelpForOutput(HelpText()));
   }
   // The build writes the manuals with them.
   if (name == "--man") return Print(ManPage());

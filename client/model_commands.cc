@@ -58,8 +58,9 @@ struct BuildNumbers {
 
 void AddBuildOptions(CommandLine& line, protocol::BuildArgs& args, BuildNumbers& numbers) {
   CLI::App& app = line.app();
-  app.add_option("--arch", args.arch, "Architecture: k3, dsv4 (default k3)");
-  app.add_option("--preset", args.preset, "Size: tiny, nano, micro (default nano)");
+  app.add_option("--arch", args.arch, "Architecture (default k3)")->type_name("ARCH:{k3,dsv4}");
+  app.add_option("--preset", args.preset, "Size (default nano)")
+      ->type_name("PRESET:{tiny,nano,micro,k3-wide,k3-cache,dsv4-wide}");
   app.add_option("-o,--out", args.out, "File to make (default mk-ARCH-PRESET.bin here)")
       ->type_name("FILE");
   line.AddNumber("--seed", numbers.seed, "Seed of the values (default 0)");

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "protocol/home.h"
+
 namespace mk::protocol {
 namespace {
 
@@ -40,7 +42,7 @@ Result<std::string> DefaultDirectory() {
   if (const std::string cache = AbsoluteVariable("XDG_CACHE_HOME"); !cache.empty()) {
     return cache + "/microkimi/run";
   }
-  if (const std::string home = AbsoluteVariable("HOME"); !home.empty()) {
+  if (const std::string home = HomeDirectory(); !home.empty()) {
     return home + "/.cache/microkimi/run";
   }
   return Fail(ErrorCode::kBadRequest, "no place for the daemon's socket",
@@ -154,7 +156,7 @@ Result<std::string> StateDirectory() {
   if (const std::string state = AbsoluteVariable("XDG_STATE_HOME"); !state.empty()) {
     return state + "/microkimi";
   }
-  if (const std::string home = AbsoluteVariable("HOME"); !home.empty()) {
+  if (const std::string home = HomeDirectory(); !home.empty()) {
     return home + "/.local/state/microkimi";
   }
   return Fail(ErrorCode::kBadRequest, "no place for the daemon's state",

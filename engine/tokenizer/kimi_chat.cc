@@ -248,7 +248,8 @@ Result<EncodedText> RenderKimiChat(const Tokenizer& tokenizer,
       options.dialect ? options.dialect : tokenizer.default_dialect();
   if (!dialect) {
     return Fail(ErrorCode::kUnsupported, "the model has no chat template",
-                "continue plain text instead, or name a template: k3, nano-sft");
+                "continue plain text instead, or name a template that it has the marks for: k3, "
+                "nano-sft or dsv4");
   }
   if (*dialect == ChatDialect::kDsv4) {
     return Fail(ErrorCode::kUnsupported, "the vocabulary has no marks for the chat template dsv4",

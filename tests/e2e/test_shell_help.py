@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon_harness import BIN, copy_model
+from terminal import Terminal
 
 from conftest import MakeDaemon
 
@@ -82,6 +83,8 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert bash("mk", "map", "--precision", "=", "b") == ["bf16"]
     assert bash("mk", "map", "--precision", "=") == PRECISIONS
     assert bash("mk", "completions", "") == ["bash", "fish", "zsh"]
+    assert bash("mk", "build", "--arch", "") == ["dsv4", "k3"]
+    assert bash("mk", "build", "--preset", "mi") == ["micro"]
     assert bash("mk", "config", "un") == ["unset"]
     assert bash("mk", "config", "--json", "get", "max_") == ["max_batch", "max_queue"]
     assert bash("mk", "run", "--temp", "") == [""]
@@ -266,3 +269,18 @@ def test_man_shows_the_manual(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stderr == b"" and b"mk map" in re.sub(b".\x08", b"", done.stdout)
+
+
+def test_help_fits_the_terminal() -> None:
+    for command in ("run", "map", "build"):
+        # The shell makes the terminal narrow before mk looks at it.
+        script = f"stty cols 60; exec '{BIN / 'mk'}' {command} --help"
+        terminal = Terminal(["/bin/sh", "-c", script], {"PATH": PATH}, columns=60)
+        assert terminal.wait() == 0
+        shown = terminal.shown.replace("\r", "")
+        text, examples = shown.split("Examples:\n")
+        assert max(len(line) for line in text.splitlines()) <= 60
+        plain = help_of(command)
+        assert max(len(line) for line in plain.splitlines()) > 60
+        assert shown.split() == plain.split()  # nothing is lost
+        assert examples.strip() == plain.split("Examples:\n")[1].strip()

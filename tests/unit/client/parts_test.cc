@@ -15,6 +15,7 @@
 #include "client/output.h"
 #include "client/progress.h"
 #include "client/run_report.h"
+#include "client/wrapped_help.h"
 #include "tests/unit/client/fake_daemon.h"
 
 namespace mk::client {
@@ -26,6 +27,52 @@ std::string FileText(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
+}
+
+TEST(WrapHelp, TextGoesOnBelowItselfAndNothingIsLost) {
+  const std::string help =
+      "  -n,--max-new N        Tokens to generate at most, of all that there are\n"
+      "  --short               Fits\n";
+  EXPECT_EQ(WrapHelp(help, 0), help);
+  EXPECT_EQ(WrapHelp(help, 200), help);
+  EXPECT_EQ(WrapHelp(help, 48),
+            "  -n,--max-new N        Tokens to generate at\n"
+            "                        most, of all that there\n"
+            "                        are\n"
+            "  --short               Fits\n");
+}
+
+TEST(WrapHelp, ALineOfJustTheWidthStays) {
+  const std::string line = "  --name  twelve words";
+  EXPECT_EQ(WrapHelp(line + "\n", line.size()), line + "\n");
+  EXPECT_EQ(WrapHelp("    one two three four five six\n", 24),
+            "    one two three four\n    five six\n");
+}
+
+TEST(WrapHelp, WithoutRoomBesideTheNameTheTextGoesBelowIt) {
+  const std::string help = "  --a-long-name VALUE           what it is good for\n";
+  EXPECT_EQ(WrapHelp(help, 26), "  --a-long-name VALUE\n    what it is good for\n");
+  EXPECT_EQ(WrapHelp(std::string(34, ' ') + "continued text of it\n", 22),
+            "    continued text of\n    it\n");
+}
+
+TEST(WrapHelp, AWordThatIsTooLongBesideTheNameGoesBelowIt) {
+  EXPECT_EQ(WrapHelp("  --socket PATH           see /a/path/of/thirty/characters/x\n", 50),
+            "  --socket PATH\n    see /a/path/of/thirty/characters/x\n");
+}
+
+TEST(WrapHelp, ExamplesStayAsTheyAre) {
+  const std::string example = "  mk run --temp 0.7 --top-p 0.9 \"Once upon a time\"\n";
+  const std::string text = "Words that are broken here\n";
+  EXPECT_EQ(WrapHelp("Examples:\n" + example + "\n" + text, 22),
+            "Examples:\n" + example + "\n" + WrapHelp(text, 22));
+  EXPECT_EQ(WrapHelp(text, 22), "Words that are broken\nhere\n");
+}
+
+TEST(WrapHelp, WideCharactersCountTwice) {
+  EXPECT_EQ(
+      WrapHelp("\u5b57\u5b57\u5b57\u5b57 \u5b57\u5b57\u5b57\u5b57 \u5b57\u5b57\u5b57\u5b57\n", 21),
+      "\u5b57\u5b57\u5b57\u5b57 \u5b57\u5b57\u5b57\u5b57\n\u5b57\u5b57\u5b57\u5b57\n");
 }
 
 TEST(Ids, ListsAreReadInAnyUsualForm) {

@@ -1,11 +1,14 @@
 #include "protocol/socket_path.h"
 
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+
+#include "protocol/home.h"
 
 namespace mk::protocol {
 namespace {
@@ -44,6 +47,24 @@ TEST_F(SocketPath, RelativeVariablesAreIgnored) {
   ASSERT_TRUE(paths);
   EXPECT_EQ(paths->socket.find("relative"), std::string::npos);
   EXPECT_EQ(paths->socket[0], '/');
+}
+
+TEST_F(SocketPath, WithoutHomeTheUserDatabaseTells) {
+  const char* home = std::getenv("HOME");
+  const std::string before = home != nullptr ? home : "";
+  const passwd* entry = ::getpwuid(::geteuid());
+  ASSERT_NE(entry, nullptr);
+  const std::string known = entry->pw_dir;
+  ::setenv("HOME", "/elsewhere", 1);
+  EXPECT_EQ(HomeDirectory(), "/elsewhere");
+  EXPECT_EQ(*StateDirectory(), "/elsewhere/.local/state/microkimi");
+  ::setenv("HOME", "relative", 1);
+  EXPECT_EQ(HomeDirectory(), known);
+  ::unsetenv("HOME");
+  EXPECT_EQ(HomeDirectory(), known);
+  EXPECT_EQ(*StateDirectory(), known + "/.local/state/microkimi");
+  EXPECT_TRUE(FindSocketPaths());
+  if (home != nullptr) ::setenv("HOME", before.c_str(), 1);
 }
 
 TEST_F(SocketPath, TheOptionBeatsTheVariable) {
