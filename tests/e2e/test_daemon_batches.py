@@ -47,6 +47,17 @@ def disturb(daemon: Daemon, path: str, precision: str, rng: random.Random) -> No
         gone.call("cancel", request=number)
 
 
+def all_ended(runs: list[tuple[int, Client, int]]) -> bool:
+    """Looks at all of them, so that no client is silent for so long that its run is cancelled."""
+    ended = True
+    for _, client, number in runs:
+        client.pump(0.02)
+        client.ack(number)
+        replies = client.replies[number]
+        ended = ended and bool(replies) and replies[-1]["type"] in ("done", "error")
+    return ended
+
+
 @pytest.mark.parametrize("precision", ["exact", "bf16", "q8"])
 @pytest.mark.parametrize("architecture", MODELS)
 def test_a_run_in_a_mixed_batch_is_the_run_alone(
@@ -72,6 +83,7 @@ def test_a_run_in_a_mixed_batch_is_the_run_alone(
         open_runs.append((seed, client, number))
         if seed % 3 == 1:
             disturb(daemon, path, precision, rng)
+    wait_for(lambda: all_ended(open_runs), what="for the runs to end")
     for seed, client, number in open_runs:
         assert result(client, number) == expected[seed], seed
     wait_for(lambda: running(alone) == [])
