@@ -61,7 +61,7 @@ def test_it_measures(tmp_path) -> None:
     told = json.loads(bench("--quick", "--only", "idle,start", "--json").stdout)
     names = [one["name"] for one in told["figures"]]
     assert [name.split(",")[0] for name in names] == ["idle", "idle", "start to READY"]
-    assert all(one["value"] > 0 for one in told["figures"])
+    assert all(one["value"] >= 0 for one in told["figures"])  # a second may cost no tick
     assert "processors" in told["machine"]
 
 
