@@ -97,7 +97,7 @@ int CommandLine::RefuseExtras() {
   const auto is_option = [](const std::string& word) { return word.starts_with('-'); };
   const auto option = std::find_if(extras.begin(), extras.end(), is_option);
   if (option == extras.end()) {
-    return ReportUsage("unexpected argument \"" + (extras.empty() ? "" : extras.back()) + "\"",
+    return ReportUsage("unexpected argument \"" + (extras.empty() ? "" : extras.front()) + "\"",
                        "put text with blanks in quotes; " + help);
   }
   const std::string given = option->substr(0, option->find('='));
