@@ -16,14 +16,16 @@ SLOW = 'jobs_read_limit = "128KiB"\n'
 Job = dict[str, Any]
 
 
-def mk(daemon: Daemon, *args: str | bytes, code: int = 0) -> subprocess.CompletedProcess[str]:
+def mk(
+    daemon: Daemon, *args: str | bytes, code: int = 0, limit: float = LIMIT
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [str(BIN / "mk"), *args],
         env=daemon.env(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=limit,
     )
     assert done.returncode == code, done
     return done

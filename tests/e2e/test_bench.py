@@ -7,8 +7,10 @@ import math
 import os
 import signal
 import subprocess
+from functools import partial
 from typing import Any
 
+import job_tools
 import pytest
 from daemon_harness import (
     BIN,
@@ -25,19 +27,7 @@ from daemon_harness import (
 
 STORY = str(ROOT / "models" / "story-k3.bin")
 PATIENCE = 240
-
-
-def mk(daemon: Daemon, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [str(BIN / "mk"), *args],
-        env=daemon.env(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == code, done
-    return done
+mk = partial(job_tools.mk, limit=PATIENCE)
 
 
 def check_point(point: dict[str, Any]) -> None:
