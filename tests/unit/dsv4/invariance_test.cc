@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,20 +15,6 @@
 
 namespace mk::test {
 namespace {
-
-// Equal as bytes: a NaN equals itself, +0 differs from -0.
-testing::AssertionResult SameBits(std::span<const float> a, std::span<const float> b) {
-  if (a.size() != b.size()) {
-    return testing::AssertionFailure() << a.size() << " against " << b.size() << " floats";
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
-      return testing::AssertionFailure()
-             << "float " << i << " of " << a.size() << ": " << a[i] << " against " << b[i];
-    }
-  }
-  return testing::AssertionSuccess();
-}
 
 // A model whose dimensions fit no vector, with every kind of layer. The window (21), the plain
 // groups (8 and 16) and the picks of the indexer (7 rows, from position 32 on fewer than there

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <tuple>
@@ -16,20 +15,6 @@
 
 namespace mk::test {
 namespace {
-
-// Equal as bytes: a NaN equals itself, +0 differs from -0.
-testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) {
-    return testing::AssertionFailure() << a.size() << " against " << b.size() << " floats";
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
-      return testing::AssertionFailure()
-             << "float " << i << " of " << a.size() << ": " << a[i] << " against " << b[i];
-    }
-  }
-  return testing::AssertionSuccess();
-}
 
 SequenceOptions Sequential() {
   SequenceOptions options;

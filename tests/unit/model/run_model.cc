@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace mk::test {
@@ -68,6 +69,19 @@ std::vector<int32_t> RandomTokens(size_t count, size_t vocab, uint32_t seed) {
 
 int32_t ArgMax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+testing::AssertionResult SameBits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) {
+    return testing::AssertionFailure() << a.size() << " against " << b.size() << " floats";
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return testing::AssertionFailure()
+             << "float " << i << " of " << a.size() << ": " << a[i] << " against " << b[i];
+    }
+  }
+  return testing::AssertionSuccess();
 }
 
 }  // namespace mk::test

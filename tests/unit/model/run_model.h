@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,5 +32,8 @@ std::vector<int32_t> RandomTokens(size_t count, size_t vocab, uint32_t seed);
 
 // Id of the largest logit, the smallest id on a tie.
 int32_t ArgMax(std::span<const float> logits);
+
+// Equal as bytes: a NaN equals itself, +0 differs from -0.
+testing::AssertionResult SameBits(std::span<const float> a, std::span<const float> b);
 
 }  // namespace mk::test

@@ -55,17 +55,4 @@ std::unique_ptr<Sequence> RestoreState(const Model& model, const SavedState& sta
   return std::move(*sequence);
 }
 
-testing::AssertionResult EqualBits(std::span<const float> a, std::span<const float> b) {
-  if (a.size() != b.size()) {
-    return testing::AssertionFailure() << a.size() << " against " << b.size() << " floats";
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
-      return testing::AssertionFailure()
-             << "float " << i << " of " << a.size() << ": " << a[i] << " against " << b[i];
-    }
-  }
-  return testing::AssertionSuccess();
-}
-
 }  // namespace mk::test

@@ -30,7 +30,4 @@ std::unique_ptr<Sequence> RestoreState(const Model& model, const SavedState& sta
 // For tests of errors.
 Result<std::unique_ptr<Sequence>> TryRestore(const Model& model, const SavedState& state);
 
-// Equal as bytes: a NaN equals itself, +0 differs from -0.
-testing::AssertionResult EqualBits(std::span<const float> a, std::span<const float> b);
-
 }  // namespace mk::test

@@ -13,6 +13,7 @@
 
 #include "engine/model/state.h"
 #include "tests/unit/model/random_model.h"
+#include "tests/unit/model/run_model.h"
 #include "tests/unit/model/saved_state.h"
 
 namespace mk::test {
@@ -105,7 +106,7 @@ TEST_P(State, ManyCopiesOfOneStateStayApart) {
         const std::unique_ptr<Sequence> alone = Make(expanded);
         Run(*alone, prompt);
         EXPECT_TRUE(
-            EqualBits(FeedInSegments(*model_, *executor_, *alone, Tokens(24, 10 + i), 6), got[i]))
+            SameBits(FeedInSegments(*model_, *executor_, *alone, Tokens(24, 10 + i), 6), got[i]))
             << "copy " << i << " after " << length;
       }
       EXPECT_TRUE(SaveState(*model_, *root) == before) << "after " << length;
@@ -125,7 +126,7 @@ TEST_P(State, ARestoredSequenceGoesOnWithTheSameBits) {
       EXPECT_EQ(restored->rewindable(), sequence->rewindable());
       EXPECT_TRUE(SaveState(*model_, *restored) == saved) << length;
       const std::vector<int32_t> next = Tokens(30, 7);
-      EXPECT_TRUE(EqualBits(GoOn(*restored, next), GoOn(*sequence, next))) << length;
+      EXPECT_TRUE(SameBits(GoOn(*restored, next), GoOn(*sequence, next))) << length;
       EXPECT_TRUE(SaveState(*model_, *restored) == SaveState(*model_, *sequence)) << length;
     }
   }
@@ -141,7 +142,7 @@ TEST_P(State, ACopyIsSavedAsItWasWhenItsTwinHasGoneOn) {
     const std::unique_ptr<Sequence> alone = Make();
     Run(*alone, Tokens(length, 9));
     const std::vector<int32_t> next = Tokens(20, 11);
-    EXPECT_TRUE(EqualBits(GoOn(*restored, next), GoOn(*alone, next))) << length;
+    EXPECT_TRUE(SameBits(GoOn(*restored, next), GoOn(*alone, next))) << length;
   }
 }
 
@@ -149,7 +150,7 @@ TEST_P(State, AnEmptySequenceIsAStateToo) {
   const std::unique_ptr<Sequence> fresh = Make();
   const std::unique_ptr<Sequence> restored = RestoreState(*model_, SaveState(*model_, *fresh));
   const std::vector<int32_t> tokens = Tokens(20, 12);
-  EXPECT_TRUE(EqualBits(Run(*restored, tokens), Run(*fresh, tokens)));
+  EXPECT_TRUE(SameBits(Run(*restored, tokens), Run(*fresh, tokens)));
 }
 
 TEST_P(State, ARestoredSequenceGoesBackAsFar) {
@@ -170,7 +171,7 @@ TEST_P(State, ARestoredSequenceGoesBackAsFar) {
         ASSERT_TRUE(each->Rewind(each->length() - more));
       }
       const std::vector<int32_t> next = Tokens(20, 15);
-      EXPECT_TRUE(EqualBits(GoOn(*restored, next), GoOn(*sequence, next)))
+      EXPECT_TRUE(SameBits(GoOn(*restored, next), GoOn(*sequence, next)))
           << length << " - " << back;
     }
   }
