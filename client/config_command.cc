@@ -15,8 +15,8 @@
 #include "client/config_view.h"
 #include "client/printable.h"
 #include "client/report.h"
-#include "client/state_folder.h"
 #include "client/unique_fd.h"
+#include "protocol/home.h"
 #include "protocol/utf8.h"
 
 namespace mk::client {
@@ -183,7 +183,7 @@ int TellDaemon(const ConfigOptions& options, const cli::ConfigKey& key, Output& 
 int Change(const ConfigOptions& options, const ConfigTarget& target,
            const std::optional<std::string>& written) {
   const std::string folder = options.file.substr(0, options.file.rfind('/') + 1);
-  if (auto made = MakeFolders(folder); !made) return ReportError(made.error());
+  if (auto made = protocol::MakeFolders(folder); !made) return ReportError(made.error());
   const FolderLock lock(folder);
   auto file = ReadConfig(options.file);
   if (!file) return ReportError(file.error());

@@ -6,11 +6,11 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "client/atomic_write.h"
 #include "client/unique_fd.h"
+#include "protocol/home.h"
 
 namespace mk::client {
 namespace {
@@ -29,16 +29,6 @@ tl::unexpected<protocol::Error> Failed(const std::string& what, int error) {
               what + ": " + std::strerror(error));
 }
 
-Status MakeFolders(const std::string& folder) {
-  for (size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
-    const std::string part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) {
-      return Failed("cannot make the folder " + part, errno);
-    }
-    if (slash == std::string::npos) return {};
-  }
-}
-
 std::string FolderOf(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
@@ -54,10 +44,10 @@ std::string LinkPath(const std::string& folder) {
 }  // namespace
 
 Result<std::string> UserUnitFolder() {
-  const char* config = std::getenv("XDG_CONFIG_HOME");
-  if (config != nullptr && config[0] == '/') return std::string(config) + "/systemd/user";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return std::string(home) + "/.config/systemd/user";
+  if (const std::string config = protocol::UserFolder("XDG_CONFIG_HOME", ".config");
+      !config.empty()) {
+    return config + "/systemd/user";
+  }
   return Fail(ErrorCode::kBadRequest, "neither XDG_CONFIG_HOME nor HOME tells where units belong",
               "set HOME");
 }
@@ -87,7 +77,7 @@ Result<UnitFile> ReadUnitFile(const std::string& path) {
 }
 
 Status WriteUnitFile(const UnitFile& file, const std::string& text) {
-  if (Status made = MakeFolders(FolderOf(file.path)); !made) return made;
+  if (Status made = protocol::MakeFolders(FolderOf(file.path)); !made) return made;
   return WriteFileAtomically(file.path, text);
 }
 
@@ -114,7 +104,7 @@ bool IsLinked(const std::string& folder) {
 }
 
 Status Link(const std::string& folder) {
-  if (Status made = MakeFolders(LinkFolder(folder)); !made) return made;
+  if (Status made = protocol::MakeFolders(LinkFolder(folder)); !made) return made;
   const std::string target = folder + "/" + kSocketUnit;
   if (::symlink(target.c_str(), LinkPath(folder).c_str()) != 0 && errno != EEXIST) {
     return Failed("cannot make the link " + LinkPath(folder), errno);

@@ -15,6 +15,7 @@ protocol::Detail DetailOf(uint64_t bytes) {
 
 std::string BytesText(uint64_t bytes) {
   constexpr double kUnit = 1024;
+  if (bytes < 1024) return std::to_string(bytes) + " B";
   double value = static_cast<double>(bytes) / kUnit;
   const char* unit = "KiB";
   for (const char* next : {"MiB", "GiB", "TiB"}) {

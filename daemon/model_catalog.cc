@@ -1,13 +1,13 @@
 #include "daemon/model_catalog.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "daemon/dirs.h"
 #include "engine/format/mkim_file.h"
+#include "protocol/home.h"
 
 namespace mk::daemon {
 namespace {
@@ -24,8 +24,8 @@ bool IsFile(const fs::path& path) {
 
 fs::path ExpandHome(const std::string& path) {
   if (path.rfind("~/", 0) != 0) return path;
-  const char* home = std::getenv("HOME");
-  return home != nullptr ? fs::path(home) / path.substr(2) : fs::path(path);
+  const std::string home = protocol::HomeDirectory();
+  return home.empty() ? fs::path(path) : fs::path(home) / path.substr(2);
 }
 
 // `folder`/`name` or `folder`/`name`.bin, empty when neither exists.

@@ -39,11 +39,8 @@ Result<std::string> DefaultDirectory() {
   }
   const std::string run_user = "/run/user/" + std::to_string(::geteuid());
   if (IsOurDirectory(run_user)) return run_user + "/microkimi";
-  if (const std::string cache = AbsoluteVariable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const std::string cache = UserFolder("XDG_CACHE_HOME", ".cache"); !cache.empty()) {
     return cache + "/microkimi/run";
-  }
-  if (const std::string home = HomeDirectory(); !home.empty()) {
-    return home + "/.cache/microkimi/run";
   }
   return Fail(ErrorCode::kBadRequest, "no place for the daemon's socket",
               "set XDG_RUNTIME_DIR to a folder of yours, or give --socket PATH");
@@ -52,20 +49,6 @@ Result<std::string> DefaultDirectory() {
 Status DirectoryError(ErrorCode code, const std::string& directory, const std::string& why,
                       const std::string& hint) {
   return Fail(code, "socket folder " + directory + " " + why, hint);
-}
-
-Status CreateWithParents(const std::string& directory) {
-  for (size_t slash = directory.find('/', 1);; slash = directory.find('/', slash + 1)) {
-    const std::string part = directory.substr(0, slash);
-    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      const int error = errno;
-      return DirectoryError(
-          error == EACCES || error == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kIoError,
-          directory, std::string("cannot be made: ") + std::strerror(error) + " (" + part + ")",
-          "set XDG_RUNTIME_DIR to a folder of yours, or give --socket PATH");
-    }
-    if (slash == std::string::npos) return {};
-  }
 }
 
 }  // namespace
@@ -147,17 +130,17 @@ Status CheckSocketDirectory(const std::string& directory) {
 Status PrepareSocketDirectory(const std::string& directory) {
   struct stat info = {};
   if (::lstat(directory.c_str(), &info) != 0 && errno == ENOENT) {
-    if (Status made = CreateWithParents(directory); !made) return made;
+    if (Status made = MakeFolders(directory); !made) {
+      made.error().hint = "set XDG_RUNTIME_DIR to a folder of yours, or give --socket PATH";
+      return made;
+    }
   }
   return CheckSocketDirectory(directory);
 }
 
 Result<std::string> StateDirectory() {
-  if (const std::string state = AbsoluteVariable("XDG_STATE_HOME"); !state.empty()) {
+  if (const std::string state = UserFolder("XDG_STATE_HOME", ".local/state"); !state.empty()) {
     return state + "/microkimi";
-  }
-  if (const std::string home = HomeDirectory(); !home.empty()) {
-    return home + "/.local/state/microkimi";
   }
   return Fail(ErrorCode::kBadRequest, "no place for the daemon's state",
               "set XDG_STATE_HOME or HOME to a folder of yours");

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "engine/base/mapped_file.h"
 #include "temp_directory.h"
 
 namespace mk {
@@ -97,21 +96,6 @@ TEST(File, CanonicalPathFollowsLinks) {
   ASSERT_EQ(::symlink("real", directory.Path("link").c_str()), 0);
   EXPECT_EQ(CanonicalPath(directory.Path("./link")), CanonicalPath(directory.Path("real")));
   EXPECT_EQ(CanonicalPath("/no/such/file"), "/no/such/file");
-}
-
-TEST(MappedFile, ShowsTheBytesAndMoves) {
-  const TempDirectory directory;
-  Put(directory.Path("a"), "hello");
-  auto mapped = MappedFile::Open(directory.Path("a"));
-  ASSERT_TRUE(mapped.has_value());
-  MappedFile moved = std::move(*mapped);
-  ASSERT_EQ(moved.bytes().size(), 5u);
-  EXPECT_EQ(static_cast<char>(moved.bytes()[4]), 'o');
-  EXPECT_EQ(moved.identity().size, 5u);
-  Put(directory.Path("b"), "");
-  moved = MappedFile::Open(directory.Path("b")).value();
-  EXPECT_TRUE(moved.bytes().empty());
-  EXPECT_FALSE(MappedFile::Open(directory.Path("c")).has_value());
 }
 
 TEST(UniqueFd, ClosesOnceAndMoves) {
