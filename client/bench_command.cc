@@ -39,11 +39,9 @@ std::optional<int> ParseBench(const Command& command, int argc, char** argv,
   CommandLine line(command);
   CLI::App& app = line.app();
   app.add_option("MODEL", settings.model, "Path, alias or name (default: the default model)");
-  app.add_option("--precision", settings.precisions,
-                 "Arithmetic: exact, bf16, q8; may be given several times (default: all)")
+  line.AddRepeated("--precision", settings.precisions,
+                   "Arithmetic: exact, bf16, q8; may be given several times (default: all)")
       ->type_name("PRECISION")
-      ->expected(1)
-      ->take_all()
       ->check(CLI::IsMember({"exact", "bf16", "q8"}).name(""));
   app.add_flag("--quick", settings.quick, "A few points in a few seconds");
   line.AddNumber("--threads", settings.threads, "Threads (default: the daemon's)", 1, 1024);

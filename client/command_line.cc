@@ -125,6 +125,12 @@ std::optional<int> CommandLine::RefuseEmptyValues() {
   return std::nullopt;
 }
 
+CLI::Option* CommandLine::AddRepeated(const std::string& names, std::vector<std::string>& values,
+                                      const std::string& doc) {
+  // A list would take what follows, positionals too, without the last of the three.
+  return app_.add_option(names, values, doc)->expected(1)->take_all()->allow_extra_args(false);
+}
+
 void CommandLine::AddAccess(AccessOptions& access, bool autostart) {
   access_ = &access;
   access.autostart = autostart;

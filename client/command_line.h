@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/access.h"
 #include "protocol/messages.h"
@@ -43,6 +44,9 @@ class CommandLine {
                  uint64_t low = 0, uint64_t high = UINT64_MAX);
   // An option whose value is a finite number in decimal.
   void AddReal(const std::string& names, double& value, const std::string& doc, RealRange range);
+  // An option that may be given several times, one value each time: what follows is left alone.
+  CLI::Option* AddRepeated(const std::string& names, std::vector<std::string>& values,
+                           const std::string& doc);
   // --socket, and --no-autostart where a daemon would be started.
   void AddAccess(AccessOptions& access, bool autostart);
   // --precision; `doc` says of what.

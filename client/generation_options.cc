@@ -39,10 +39,8 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddReal("--min-p", args.min_p,
                "Leave out tokens less likely than this part of the likeliest", {0, 1});
   line.AddNumber("--seed", seed_, seed_doc);
-  app.add_option("--stop", args.stop, "Text that ends the answer; may be given several times")
-      ->type_name("TEXT")
-      ->expected(1)
-      ->take_all();
+  line.AddRepeated("--stop", args.stop, "Text that ends the answer; may be given several times")
+      ->type_name("TEXT");
   line.AddPrecision(args.precision, "Arithmetic");
   app.add_flag("--no-chunked-prefill", no_chunked_prefill_,
                "Read the prompt token by token instead of in blocks of 64");

@@ -64,10 +64,8 @@ void AddBuildOptions(CommandLine& line, protocol::BuildArgs& args, BuildNumbers&
   app.add_option("-o,--out", args.out, "File to make (default mk-ARCH-PRESET.bin here)")
       ->type_name("FILE");
   line.AddNumber("--seed", numbers.seed, "Seed of the values (default 0)");
-  app.add_option("--set", args.set, "Another dimension or gain; may be given several times")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  line.AddRepeated("--set", args.set, "Another dimension or gain; may be given several times")
+      ->type_name("KEY=VALUE");
   app.add_option("--expert-align", args.expert_align, "Alignment of expert matrices in bytes")
       ->check(CLI::IsMember({"auto", "64", "4096"}));
   line.AddNumber("--threads", numbers.threads, "Threads (default: the daemon's)", 1, 1024);
