@@ -20,6 +20,7 @@
 
 #include "daemon/metrics.h"
 #include "daemon/outbox.h"
+#include "daemon/run_state.h"
 #include "daemon/step_task.h"
 #include "daemon/transport.h"
 #include "protocol/messages.h"
@@ -53,6 +54,10 @@ struct ClientRequest {
   bool load_retried = false;
   uint64_t told_position = 0;  // queue position that the client knows
   Clock::time_point last_progress;
+  // Of a run: from where it starts, and what happens to the state that it leaves; none: it leaves
+  // none. Both are to be set before its model is there.
+  RunStart start;
+  KeepState keep_state;
   // Why the daemon ends the request, if it does: told instead of "cancelled".
   std::optional<protocol::Error> verdict;
   Outbox outbox;

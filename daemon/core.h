@@ -31,7 +31,8 @@ struct Core {
   ModelRegistry& registry;
   std::shared_ptr<ModelCatalog> catalog;
   Scheduler& scheduler;
-  TaskThread& aux;  // text and lists: short work
+  TaskThread& aux;     // text and lists: short work
+  TaskThread& states;  // reads and saves states: large files, and disks that take their time
   IoQueue& events;
 };
 

@@ -29,10 +29,16 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   return *this;
 }
 
+void Reservation::Shrink(uint64_t bytes) {
+  if (ledger_ == nullptr || bytes >= bytes_) return;
+  const uint64_t over = bytes_ - bytes;
+  ledger_->by_use_[static_cast<size_t>(use_)] -= over;
+  ledger_->total_ -= over;
+  bytes_ = bytes;
+}
+
 void Reservation::Release() {
-  if (ledger_ == nullptr) return;
-  ledger_->by_use_[static_cast<size_t>(use_)] -= bytes_;
-  ledger_->total_ -= bytes_;
+  Shrink(0);
   ledger_ = nullptr;
 }
 

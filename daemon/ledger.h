@@ -41,6 +41,8 @@ class Reservation {
   ~Reservation() { Release(); }
 
   uint64_t bytes() const { return ledger_ != nullptr ? bytes_ : 0; }
+  // Gives back what is beyond so many bytes.
+  void Shrink(uint64_t bytes);
   void Release();
 
  private:

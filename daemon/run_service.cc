@@ -89,10 +89,12 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
   // The arguments are not needed here again; a prompt may be large.
   auto args =
       std::make_shared<protocol::RunArgs>(std::move(std::get<protocol::RunArgs>(request.args)));
+  request.start.leave_state = request.keep_state != nullptr;
   auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
-               precision = request.precision, &events = core_.events] {
+               start = std::move(request.start), precision = request.precision,
+               &events = core_.events] {
     if (control->cancelled.load()) return;  // answered already
-    events.Push(RunPrepared{key, PrepareRun(loaded, precision, std::move(*args))});
+    events.Push(RunPrepared{key, PrepareRun(loaded, precision, std::move(*args), start)});
   };
   if (!core_.aux.Post(std::move(task))) {
     core_.registry.Release(request.key);
@@ -224,21 +226,45 @@ void RunService::FillTiming(const ClientRequest& request, protocol::Timing& timi
   }
 }
 
-void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
-  core_.registry.Release(request.key);
+protocol::Body RunService::LastMessage(const ClientRequest& request, RequestFinished& finished) {
   if (finished.timed_out) core_.metrics.Add(Counter::kStoppedDeadline);
-  if (request.verdict && request.control->cancelled.load()) {
-    return core_.clients.Finish(request, *request.verdict);
-  }
+  if (request.verdict && request.control->cancelled.load()) return *request.verdict;
   if (!finished.result) {
     protocol::Error error = ToModelError(finished.result.error());
     if (finished.timed_out) error.code = protocol::ErrorCode::kTimeout;
-    return core_.clients.Finish(request, std::move(error));
+    return error;
   }
   if (auto* done = std::get_if<protocol::RunDone>(&*finished.result)) {
     FillTiming(request, done->timing);
   }
-  core_.clients.Finish(request, std::move(*finished.result));
+  return std::move(*finished.result);
+}
+
+void RunService::Close(ClientRequest& request, protocol::Body last) {
+  core_.registry.Release(request.key);
+  core_.clients.Finish(request, std::move(last));
+}
+
+// A request whose state is being kept stays with us: what is said at its end is true, so that
+// neither a cancel nor a deadline ends it any more.
+void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
+  protocol::Body last = LastMessage(request, finished);
+  if (!request.keep_state || !finished.left) return Close(request, std::move(last));
+  auto task = [this, key = request.key, keep = std::move(request.keep_state),
+               left = std::move(finished.left), last = std::move(last)]() mutable {
+    const bool failed = std::holds_alternative<protocol::Error>(last);
+    if (auto kept = keep(left, last); !kept && !failed) last = std::move(kept.error());
+    keep = nullptr;
+    left.reset();
+    core_.events.Push(IoCall{[this, key, last = std::move(last)] {
+      if (ClientRequest* ended = core_.clients.Find(key)) Close(*ended, last);
+    }});
+  };
+  if (core_.states.Post(std::move(task))) return;
+  Close(request, protocol::Error{protocol::ErrorCode::kBusy,
+                                 "the run is over, but too many states wait to be kept",
+                                 "run it again",
+                                 {}});
 }
 
 }  // namespace mk::daemon

@@ -1,6 +1,7 @@
 // run: from a request to its last token.
 //
-//   admission -> model (ModelService) -> prompt encoded (aux thread) -> scheduler -> done
+//   admission -> model (ModelService) -> prompt encoded (aux thread) -> scheduler
+//     -> state kept, if the run leaves one (states thread) -> done
 
 #pragma once
 
@@ -27,6 +28,8 @@ class RunService {
   void CountStart(const ClientRequest& request);
   void TellPositions();
   void OnFinished(ClientRequest& request, RequestFinished finished);
+  protocol::Body LastMessage(const ClientRequest& request, RequestFinished& finished);
+  void Close(ClientRequest& request, protocol::Body last);
   void FillTiming(const ClientRequest& request, protocol::Timing& timing) const;
 
   Core& core_;

@@ -7,17 +7,13 @@
 
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
+#include "engine/model/state.h"
 
 namespace mk::daemon {
 namespace {
 
 // Longest timeline of a sequence, in tokens; memory is the real limit.
 constexpr size_t kMaxContext = size_t{1} << 20;
-
-// Tokens that a request may have, prompt and answer together.
-size_t ContextLimit(const ModelInfo& info) {
-  return info.max_tokens == 0 ? kMaxContext : std::min(kMaxContext, info.max_tokens);
-}
 
 // While hidden states or router picks are wanted, so many tokens are read per step: what they take
 // is held until it is sent.
@@ -53,6 +49,37 @@ protocol::Error NoTokenizer(const LoadedModel& loaded) {
   return error;
 }
 
+// A prompt that comes on top of what a state has read.
+void PutOnTop(const RunState& base, bool chat, std::optional<int32_t> bos,
+              std::vector<int32_t>& prompt) {
+  if (bos && !prompt.empty() && prompt.front() == *bos) prompt.erase(prompt.begin());
+  std::vector<int32_t> whole = base.tokens;
+  if (chat) whole.insert(whole.end(), base.closing.begin(), base.closing.end());
+  whole.insert(whole.end(), prompt.begin(), prompt.end());
+  prompt = std::move(whole);
+}
+
+// Whether a run with this prompt can go on from a state.
+bool Fits(const RunState& base, std::span<const int32_t> prompt) {
+  const size_t read = base.tokens.size();
+  return read <= prompt.size() && (read < prompt.size() || !base.logits.empty()) &&
+         std::equal(base.tokens.begin(), base.tokens.end(), prompt.begin());
+}
+
+SharedState LongestThatFits(const std::vector<SharedState>& bases,
+                            std::span<const int32_t> prompt) {
+  SharedState best;
+  for (const SharedState& base : bases) {
+    if (best && base->tokens.size() <= best->tokens.size()) continue;
+    if (Fits(*base, prompt)) best = base;
+  }
+  return best;
+}
+
+bool HasPrompt(const protocol::RunArgs& args) {
+  return args.prompt || args.ids || args.messages;
+}
+
 Result<EncodedText> EncodeWith(const Tokenizer& tokenizer, RunTask::Plan& plan) {
   protocol::RunArgs& args = plan.args;
   if (!plan.chat && args.prompt) return tokenizer.EncodePrompt(*args.prompt);
@@ -64,8 +91,8 @@ Result<EncodedText> EncodeWith(const Tokenizer& tokenizer, RunTask::Plan& plan) 
                    : RenderContinuousText(tokenizer, *messages);
 }
 
-// Token ids of the prompt, and which ids end the answer.
-protocol::Status EncodePromptOf(RunTask::Plan& plan) {
+// Token ids of the prompt that was given, and which ids end the answer.
+protocol::Status EncodeGiven(RunTask::Plan& plan) {
   const Tokenizer* tokenizer = plan.loaded->tokenizer.get();
   if (tokenizer != nullptr) {
     const auto stops = plan.chat ? tokenizer->chat_stop_ids() : tokenizer->prompt_stop_ids();
@@ -73,10 +100,8 @@ protocol::Status EncodePromptOf(RunTask::Plan& plan) {
   } else if (plan.loaded->model->info().end_of_msg >= 0) {
     plan.stop_ids = {plan.loaded->model->info().end_of_msg};
   }
-  if (plan.args.ids) {
-    plan.prompt = std::move(*plan.args.ids);
-    return {};
-  }
+  if (plan.args.ids) plan.prompt = std::move(*plan.args.ids);
+  if (plan.args.ids || !HasPrompt(plan.args)) return {};
   if (tokenizer == nullptr) return protocol::Fail(NoTokenizer(*plan.loaded));
   auto encoded = EncodeWith(*tokenizer, plan);
   if (!encoded) return protocol::Fail(ToProtocol(encoded.error()));
@@ -85,6 +110,56 @@ protocol::Status EncodePromptOf(RunTask::Plan& plan) {
   plan.args.prompt.reset();
   plan.args.messages.reset();
   return {};
+}
+
+// The whole prompt, and the state that the run goes on from.
+protocol::Status SettleStart(RunTask::Plan& plan, const RunStart& start) {
+  const bool text = !plan.args.ids;
+  const bool given = HasPrompt(plan.args);
+  if (auto status = EncodeGiven(plan); !status) return status;
+  plan.leave_state = start.leave_state;
+  if (!start.append) {
+    if (!given) {
+      return protocol::Fail(protocol::ErrorCode::kBadRequest, "there is no prompt",
+                            "give some text or ids");
+    }
+    plan.base = LongestThatFits(start.bases, plan.prompt);
+    return {};
+  }
+  plan.base = start.bases.at(0);
+  if (!given && plan.base->logits.empty()) {
+    return protocol::Fail(protocol::ErrorCode::kBadRequest,
+                          "the state that the run goes on from does not tell what comes next",
+                          "give a prompt");
+  }
+  plan.on_top = plan.base->tokens.size();
+  const auto& tokenizer = plan.loaded->tokenizer;
+  const bool has_bos = text && tokenizer && tokenizer->specials().bos >= 0;
+  PutOnTop(*plan.base, plan.chat && given,
+           has_bos ? std::optional(tokenizer->specials().bos) : std::nullopt, plan.prompt);
+  if (plan.prompt.size() == plan.base->tokens.size() && plan.base->logits.empty()) {
+    return protocol::Fail(protocol::ErrorCode::kBadRequest, "the prompt has no tokens",
+                          "give some text");
+  }
+  return {};
+}
+
+// What the sequence of a run may grow to. One that goes on from rows that are multiplied out for
+// every head goes on with them, and they are larger than any other form.
+uint64_t StateBytes(const Model& model, const RunState* base, uint64_t tokens) {
+  constexpr uint64_t kPageTokens = 64;
+  uint64_t bytes = model.state_bytes(tokens);
+  if (base == nullptr) return bytes;
+  auto keeper = KeeperOf(model);
+  if (!keeper) return bytes;
+  auto key = (*keeper)->KeyOf(*base->sequence);
+  if (!key || !key->options.expanded_kv) return bytes;
+  key->length = (tokens + kPageTokens - 1) / kPageTokens * kPageTokens;
+  const auto sections = (*keeper)->Sections(*key);
+  if (!sections) return bytes;
+  uint64_t expanded = 0;
+  for (const StateSection& section : *sections) expanded += section.bytes();
+  return std::max(bytes, expanded);
 }
 
 std::vector<std::string> WarningsOf(const RunTask::Plan& plan) {
@@ -100,8 +175,14 @@ double Percentile(std::vector<int64_t> sorted, double share) {
 
 }  // namespace
 
+size_t ContextLimit(const ModelInfo& info, size_t read) {
+  const size_t most = kMaxContext + read;
+  return info.max_tokens == 0 ? most : std::min(most, info.max_tokens);
+}
+
 protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> loaded,
-                                         Precision precision, protocol::RunArgs args) {
+                                         Precision precision, protocol::RunArgs args,
+                                         const RunStart& start) {
   const ModelInfo& info = loaded->model->info();
   RunTask::Plan plan;
   plan.chat = !args.ids && !args.raw;
@@ -117,12 +198,12 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   if (auto status = ValidateSampling(SamplingOf(plan.args, plan.seed)); !status) {
     return protocol::Fail(ToProtocol(status.error()));
   }
-  if (auto status = EncodePromptOf(plan); !status) return protocol::Fail(status.error());
+  if (auto status = SettleStart(plan, start); !status) return protocol::Fail(status.error());
 
   PreparedRun run;
   run.prompt_tokens = plan.prompt.size();
   const uint64_t tokens = run.prompt_tokens + plan.args.max_new;
-  const size_t limit = ContextLimit(info);
+  const size_t limit = ContextLimit(info, plan.base ? plan.base->tokens.size() : 0);
   if (tokens > limit) {
     return protocol::Fail(protocol::ErrorCode::kContextOverflow,
                           std::to_string(run.prompt_tokens) + " prompt tokens and " +
@@ -130,8 +211,10 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
                               std::to_string(limit) + " tokens",
                           "shorten the prompt or ask for fewer tokens");
   }
-  // Beside the sequence's state: its row of logits.
-  run.state_bytes = plan.loaded->model->state_bytes(tokens) + info.vocab * sizeof(float);
+  // Beside the sequence's state: its row of logits, and what it leaves with them.
+  run.state_bytes =
+      StateBytes(*plan.loaded->model, plan.base.get(), tokens) + info.vocab * sizeof(float);
+  if (plan.leave_state) run.state_bytes += tokens * sizeof(int32_t);
   run.task = std::make_unique<RunTask>(std::move(plan));
   return run;
 }
@@ -144,19 +227,38 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
 }
 
 // Where states of prompts are kept; null: the run neither uses nor leaves any. What every token
-// shows is only seen while it is read.
+// shows is only seen while it is read. A run that goes on from the state of another has read its
+// tokens in other pieces than a prompt is read in.
 PrefixShelf* RunTask::shelf() const {
-  return plan_.args.prefix_cache && !capture_ ? plan_.loaded->prefixes.get() : nullptr;
+  if (!plan_.args.prefix_cache || capture_ || plan_.base) return nullptr;
+  return plan_.loaded->prefixes.get();
 }
 
 Status RunTask::Start() {
   auto known = MakeSequence();
   if (!known) return Fail(known.error());
-  return MakeGeneration(*known);
+  if (auto made = MakeGeneration(*known); !made) return made;
+  plan_.base.reset();
+  return {};
+}
+
+// Whoever else holds the base keeps it as it is.
+Status RunTask::CopyBase() {
+  const RunState& base = *plan_.base;
+  auto copy = base.sequence->Clone();
+  if (!copy) return Fail(copy.error());
+  sequence_ = std::move(*copy);
+  prefix_ = "live";
+  if (plan_.prompt.size() == base.tokens.size()) base_closing_ = base.closing;
+  return {};
 }
 
 // A copy of the longest known beginning of the prompt, or an empty sequence.
 Result<KnownPrompt> RunTask::MakeSequence() {
+  if (plan_.base) {
+    if (Status copied = CopyBase(); !copied) return Fail(copied.error());
+    return KnownPrompt{plan_.base->tokens.size(), plan_.base->logits};
+  }
   const PrefixKind kind{plan_.precision, plan_.args.chunked_prefill};
   KnownPrompt known;
   if (PrefixShelf* prefixes = shelf()) {
@@ -167,10 +269,13 @@ Result<KnownPrompt> RunTask::MakeSequence() {
     marks_ = prefixes->Marks(kind, known.tokens, found.shared, plan_.prompt.size());
     std::reverse(marks_.begin(), marks_.end());
   }
-  if (sequence_) return known;
+  if (sequence_) {
+    prefix_ = "checkpoint";
+    return known;
+  }
   SequenceOptions options;
   options.precision = plan_.precision;
-  options.max_tokens = ContextLimit(model().info());
+  options.max_tokens = kAnyLength;
   options.chunked_prefill = plan_.args.chunked_prefill;
   auto sequence = model().NewSequence(options);
   if (!sequence) return Fail(sequence.error());
@@ -182,7 +287,7 @@ Status RunTask::MakeGeneration(const KnownPrompt& known) {
   GenerationOptions generation;
   generation.sampling = SamplingOf(plan_.args, plan_.seed);
   generation.max_new = plan_.args.max_new;
-  generation.context_limit = ContextLimit(model().info());
+  generation.context_limit = ContextLimit(model().info(), known.tokens);
   generation.stop_ids = plan_.stop_ids;
   generation.stops = plan_.args.stop;
   std::unique_ptr<ChannelParser> channels;
@@ -260,7 +365,8 @@ void RunTask::StorePrefix() {
 void RunTask::Settle(StepOutcome& outcome) {
   // A row of logits belongs to the token before it: the last of the prompt, or a generated one.
   if (plan_.args.want_logits && !prefilling()) {
-    AppendRow("logits", sequence_->length() - 1, generation_->logits(), outcome.messages);
+    const size_t position = std::max<size_t>(sequence_->length(), 1) - 1;
+    AppendRow("logits", position, generation_->logits(), outcome.messages);
   }
   if (!generation_->finished()) return;
   if (!normalising_ && WantsLastToken()) {
@@ -270,9 +376,9 @@ void RunTask::Settle(StepOutcome& outcome) {
   }
 }
 
-// Whether the last token must still be read because its tensors are wanted.
+// Whether the last token must still be read because its tensors or the state are wanted.
 bool RunTask::WantsLastToken() const {
-  return (capture_ || plan_.args.want_logits) &&
+  return (capture_ || plan_.args.want_logits || plan_.leave_state) &&
          generation_->NormaliseItem(LogitsWanted::kLast).has_value();
 }
 
@@ -311,9 +417,38 @@ protocol::TokenChunk RunTask::NextChunk(const GenerationStep& step) {
   return chunk;
 }
 
-protocol::Body RunTask::Cancelled() {
+// Nothing more is shown. Of a prompt that has not been read to its end there is no state.
+std::optional<protocol::Body> RunTask::Cancelled() {
   TakeText(generation_->Cancel().text);
+  capture_.reset();
+  plan_.args.want_logits = false;
+  normalising_ = !prefilling() && WantsLastToken();
+  if (normalising_) return std::nullopt;
   return Done();
+}
+
+// After an error the sequence may be half-way between two states, or behind what was emitted.
+SharedState RunTask::Leave(Reservation& memory) {
+  const bool whole = plan_.leave_state && generation_ && generation_->finished() && !prefilling() &&
+                     !generation_->NormaliseItem();
+  if (!whole) return nullptr;
+  RunState state;
+  const auto prompt = generation_->prompt();
+  const auto emitted = generation_->emitted();
+  const auto logits = generation_->logits();
+  state.tokens.reserve(prompt.size() + emitted.size());
+  state.tokens.assign(prompt.begin(), prompt.end());
+  state.tokens.insert(state.tokens.end(), emitted.begin(), emitted.end());
+  state.logits.assign(logits.begin(), logits.end());
+  state.closing = ClosingIds();
+  generation_.reset();
+  state.sequence = std::move(sequence_);
+  return Share(std::move(state), plan_.loaded, std::move(memory));
+}
+
+// Text that goes on without a prompt goes on inside of what was there.
+std::vector<int32_t> RunTask::ClosingIds() const {
+  return plan_.chat ? generation_->ClosingIds() : base_closing_;
 }
 
 protocol::RunDone RunTask::Done() const {
@@ -325,10 +460,12 @@ protocol::RunDone RunTask::Done() const {
   for (const TextPiece& piece : untold_) {
     if (piece.channel == Channel::kAnswer) done.rest += piece.text;
   }
-  done.prompt_ids.assign(generation_->prompt().begin(), generation_->prompt().end());
+  const auto prompt = generation_->prompt().subspan(plan_.on_top);
+  done.prompt_ids.assign(prompt.begin(), prompt.end());
   done.ids.assign(generation_->emitted().begin(), generation_->emitted().end());
   done.usage = {generation_->prompt_tokens(), generation_->emitted().size(), plan_.unknown,
                 generation_->known_tokens()};
+  done.prefix = prefix_;
   AddTokenTimes(done.timing);
 
   protocol::RunOptions& options = done.options;

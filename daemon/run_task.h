@@ -10,16 +10,25 @@
 
 #include "daemon/io_event.h"
 #include "daemon/model_registry.h"
+#include "daemon/run_state.h"
 #include "daemon/tensor_capture.h"
 #include "engine/generate/generation.h"
 #include "protocol/messages.h"
 
 namespace mk::daemon {
 
+// Limit of sequences that others may go on from: requests have limits, what was read has none (but
+// for the model's own).
+inline constexpr size_t kAnyLength = size_t{1} << 40;
+// Tokens that a request may have, prompt and answer together, where so many have been read before.
+size_t ContextLimit(const ModelInfo& info, size_t read = 0);
+
 // Encodes the prompt and checks the options against the model; takes time with long prompts.
-// Errors: bad_request, context_overflow, incompatible, not_found (no tokenizer), unsupported.
+// Errors: bad_request (no prompt, too, and nothing to go on from without one), context_overflow,
+// incompatible, not_found (no tokenizer), unsupported.
 protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> loaded,
-                                         Precision precision, protocol::RunArgs args);
+                                         Precision precision, protocol::RunArgs args,
+                                         const RunStart& start = {});
 
 class RunTask : public StepTask {
  public:
@@ -28,7 +37,10 @@ class RunTask : public StepTask {
     std::shared_ptr<const LoadedModel> loaded;
     Precision precision = Precision::kExact;  // that the model is prepared for
     protocol::RunArgs args;
-    std::vector<int32_t> prompt;
+    std::vector<int32_t> prompt;  // all of it, what a state has read included
+    SharedState base;             // whose tokens the prompt begins with; null: none
+    size_t on_top = 0;            // tokens of the prompt before those that the request gave
+    bool leave_state = false;
     uint64_t unknown = 0;  // tokens of the prompt that stand for text that cannot be spelled
     uint64_t seed = 0;
     bool chat = false;
@@ -43,11 +55,13 @@ class RunTask : public StepTask {
   bool prefilling() const override { return generation_->prefilling(); }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
   Result<StepOutcome> Accept() override;
-  protocol::Body Cancelled() override;
+  std::optional<protocol::Body> Cancelled() override;
+  SharedState Leave(Reservation& memory) override;
   ForwardObserver* observer() override { return capture_ ? &*capture_ : nullptr; }
 
  private:
   Result<KnownPrompt> MakeSequence();
+  Status CopyBase();
   Status MakeGeneration(const KnownPrompt& known);
   PrefixShelf* shelf() const;
   void StorePrefix();
@@ -56,6 +70,7 @@ class RunTask : public StepTask {
   void TakeText(const std::vector<TextPiece>& pieces);
   protocol::TokenChunk NextChunk(const GenerationStep& step);
   bool WantsLastToken() const;
+  std::vector<int32_t> ClosingIds() const;
   protocol::RunDone Done() const;
   void AddTokenTimes(protocol::Timing& timing) const;
 
@@ -66,7 +81,9 @@ class RunTask : public StepTask {
   // Of the prefix cache: places of the prompt to store at, in descending order.
   std::vector<size_t> marks_;
   std::vector<float> known_logits_;
-  bool normalising_ = false;  // the last token is being ingested, for its tensors
+  const char* prefix_ = "cold";        // RunDone::prefix
+  std::vector<int32_t> base_closing_;  // of the base, when nothing is read on top of it
+  bool normalising_ = false;  // the last token is being ingested, for its tensors or the state
 
   std::string answer_;
   std::string reasoning_;

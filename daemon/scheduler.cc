@@ -130,19 +130,24 @@ void Scheduler::TakeSubmissions() {
 
 void Scheduler::EndCancelledAndLate() {
   for (auto& entry : entries_) {
-    if (entry->alone) continue;  // sees for itself
+    if (entry->alone || entry->ending) continue;  // sees for itself, or has been told
+    const auto& deadline = entry->request.deadline;
     if (entry->request.control->cancelled.load()) {
-      Result<protocol::Body> result = Fail(ErrorCode::kCancelled, "cancelled");
-      if (entry->started) result = entry->request.task->Cancelled();
-      Finish(*entry, std::move(result));
-    } else if (entry->request.deadline && Clock::now() >= *entry->request.deadline) {
-      Finish(*entry,
-             Fail(Error{ErrorCode::kCancelled, "the request's time is up",
-                        "raise --timeout or ask for fewer tokens"}),
-             true);
+      EndEarly(*entry);
+    } else if (deadline && Clock::now() >= *deadline) {
+      entry->late = true;
+      EndEarly(*entry);
     }
   }
   RemoveEnded();
+}
+
+// A task that leaves its state may need one more forward pass for it.
+void Scheduler::EndEarly(Entry& entry) {
+  if (!entry.started) return Finish(entry, Fail(ErrorCode::kCancelled, "cancelled"));
+  auto last = entry.request.task->Cancelled();
+  if (last) return Finish(entry, std::move(*last));
+  entry.ending = true;
 }
 
 // Starts waiting requests, fairly, while there is room. The first that does not fit into memory
@@ -255,8 +260,8 @@ bool Scheduler::RunExclusive(Entry& entry) {
     return !stopping_.load() && !control.cancelled.load() &&
            (!deadline || Clock::now() < *deadline);
   });
-  const bool late = !result && deadline && Clock::now() >= *deadline;
-  Finish(entry, std::move(result), late);
+  entry.late = !result && deadline && Clock::now() >= *deadline;
+  Finish(entry, std::move(result));
   return true;
 }
 
@@ -495,10 +500,12 @@ void Scheduler::Send(Entry& entry, protocol::Body message) {
   sink_({entry.request.key, std::move(message)});
 }
 
-void Scheduler::Finish(Entry& entry, Result<protocol::Body> result, bool timed_out) {
+void Scheduler::Finish(Entry& entry, Result<protocol::Body> result) {
   if (entry.ended) return;
   entry.ended = true;
   entry.request.control->phase.store(RequestControl::kEnded);
+  SharedState left;
+  if (entry.started && entry.request.task) left = entry.request.task->Leave(entry.memory);
   // The sequence goes before its reservation does, and both before the client hears of the end.
   entry.request.task.reset();
   entry.request.work = nullptr;
@@ -509,7 +516,11 @@ void Scheduler::Finish(Entry& entry, Result<protocol::Body> result, bool timed_o
     if (entry.background()) --started_background_;
   }
   entry.started = false;
-  sink_({entry.request.key, RequestFinished{std::move(result), timed_out}});
+  if (entry.late) {
+    result = Fail(Error{ErrorCode::kCancelled, "the request's time is up",
+                        "raise --timeout or ask for fewer tokens"});
+  }
+  sink_({entry.request.key, RequestFinished{std::move(result), entry.late, std::move(left)}});
 }
 
 void Scheduler::RemoveEnded() {
@@ -524,7 +535,7 @@ bool Scheduler::WindowOpen(const Entry& entry) const {
 
 // Whether the next step may have it; notes when its client has to catch up first.
 bool Scheduler::MayRunAhead(Entry& entry) {
-  const bool open = WindowOpen(entry);
+  const bool open = entry.ending || WindowOpen(entry);
   std::atomic<bool>& paused = entry.request.control->paused;
   if (open == paused.load()) {
     paused.store(!open);

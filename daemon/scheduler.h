@@ -77,6 +77,7 @@ struct RequestFinished {
   // seen before it had begun.
   Result<protocol::Body> result;
   bool timed_out = false;  // kCancelled because the deadline passed
+  SharedState left;        // what a run left behind, however it ended; mostly null
 };
 struct SchedulerEvent {
   uint64_t key = 0;
@@ -117,7 +118,9 @@ class Scheduler {
     uint64_t sent_messages = 0;
     uint64_t sent_bytes = 0;
     bool ended = false;
-    bool alone = false;  // its work is running
+    bool late = false;    // its deadline passed
+    bool ending = false;  // cancelled or late; its task has one more item
+    bool alone = false;   // its work is running
     bool background() const { return request.control->background.load(); }
   };
   // One step's items, all of one model; kept between steps for their memory.
@@ -133,6 +136,7 @@ class Scheduler {
   void Run();
   void TakeSubmissions();
   void EndCancelledAndLate();
+  void EndEarly(Entry& entry);
   void Activate();
   void Begin(Entry& entry);
   Entry* NextToStart();
@@ -157,7 +161,7 @@ class Scheduler {
   void AcceptOne(Entry& entry);
   void Deliver(Entry& entry, StepOutcome outcome);
   void Send(Entry& entry, protocol::Body message);
-  void Finish(Entry& entry, Result<protocol::Body> result, bool timed_out = false);
+  void Finish(Entry& entry, Result<protocol::Body> result);
   void RemoveEnded();
   bool WindowOpen(const Entry& entry) const;
   bool MayRunAhead(Entry& entry);

@@ -47,6 +47,7 @@ Server::Server(std::unique_ptr<Parts> parts)
             std::make_shared<ModelCatalog>(),
             *parts_->scheduler,
             parts_->aux,
+            parts_->states,
             parts_->events},
       identity_{parts_->setup.booted.paths.socket,
                 parts_->setup.log_file,

@@ -115,6 +115,7 @@ Server::~Server() {
   parts_->scheduler->Stop();
   parts_->registry->Stop();
   parts_->aux.Stop();
+  parts_->states.Stop();
 }
 
 void Server::TakeSignals() {

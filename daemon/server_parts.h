@@ -49,6 +49,7 @@ struct Server::Parts {
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Watchdog> watchdog;
   TaskThread aux{"aux", 256};
+  TaskThread states{"states", 4096};
   ino_t socket_inode = 0;
   bool owns_socket = false;  // ours to remove in the end
 };

@@ -12,6 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/ledger.h"
+#include "daemon/run_state.h"
 #include "engine/base/result.h"
 #include "engine/model/model.h"
 #include "protocol/messages.h"
@@ -26,7 +28,7 @@ size_t MessageCost(const protocol::Body& message);
 struct StepOutcome {
   std::vector<protocol::Body> messages;  // chunks and progress, in order
   std::optional<protocol::Body> done;    // the last message, if the task is finished
-  size_t known = 0;  // of Begin(): tokens of the prompt that need not be read
+  size_t known = 0;                      // of Begin(): tokens of the prompt that need not be read
 };
 
 class StepTask {
@@ -45,8 +47,12 @@ class StepTask {
   virtual Result<ForwardItem> NextItem(size_t max_tokens) = 0;
   // Called after a forward pass with the item.
   virtual Result<StepOutcome> Accept() = 0;
-  // The last message of a task whose client cancelled it after Start().
-  virtual protocol::Body Cancelled() = 0;
+  // Ends a task before its time: its last message. Nothing: it has one more item, whose Accept()
+  // says the last word. Called once, after Start() and not between NextItem() and Accept().
+  virtual std::optional<protocol::Body> Cancelled() = 0;
+  // What the task leaves behind when it has ended, in the memory that was reserved for it, which it
+  // then takes over. Null: nothing. The task goes after that.
+  virtual SharedState Leave(Reservation& /*memory*/) { return nullptr; }
   // Receives what the forward pass shows of this task's item, with item index 0; may be null.
   virtual ForwardObserver* observer() { return nullptr; }
 };

@@ -463,6 +463,10 @@ struct RunDone {
   RunOptions options;
   Trust trust;
   std::vector<std::string> warnings;
+  // Where the beginning of the prompt came from: "cold", it was read; "checkpoint", of the prefix
+  // cache, with the bits of reading; "live", of a state that goes on as it was left, whose bits are
+  // those of its own run and not always those of reading all tokens as one prompt.
+  std::string prefix = "cold";
   bool operator==(const RunDone&) const = default;
 };
 

@@ -216,7 +216,7 @@ struct Schema<RunDone> {
       Required("prompt_ids", &RunDone::prompt_ids), Required("ids", &RunDone::ids),
       Required("usage", &RunDone::usage), Required("timing", &RunDone::timing),
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
-      Required("warnings", &RunDone::warnings));
+      Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix));
 };
 
 template <>

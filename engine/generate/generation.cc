@@ -15,11 +15,12 @@ GenerationTimes::Point Now() {
   return std::chrono::steady_clock::now();
 }
 
-Status CheckPrompt(std::span<const int32_t> prompt, size_t vocab) {
-  if (prompt.empty()) {
+// What the sequence has read before is known to be good.
+Status CheckPrompt(std::span<const int32_t> prompt, const KnownPrompt& known, size_t vocab) {
+  if (prompt.empty() && known.logits.empty()) {
     return Fail(ErrorCode::kInvalidArgument, "the prompt is empty", "give at least one token");
   }
-  for (size_t i = 0; i < prompt.size(); ++i) {
+  for (size_t i = known.tokens; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || static_cast<size_t>(prompt[i]) >= vocab) {
       return Fail(ErrorCode::kInvalidArgument,
                   "prompt token " + std::to_string(i) + " is " + std::to_string(prompt[i]) +
@@ -105,9 +106,10 @@ Result<std::unique_ptr<Generation>> Generation::Create(Sequence& sequence, size_
                                                        std::shared_ptr<const Tokenizer> tokenizer,
                                                        std::unique_ptr<ChannelParser> channels,
                                                        const KnownPrompt& known) {
-  for (const Status& status : {CheckPrompt(prompt, vocab), ValidateSampling(options.sampling),
-                               CheckStops(options.stops, tokenizer != nullptr),
-                               CheckKnown(known, sequence.length(), prompt.size(), vocab)}) {
+  for (const Status& status :
+       {CheckPrompt(prompt, known, vocab), ValidateSampling(options.sampling),
+        CheckStops(options.stops, tokenizer != nullptr),
+        CheckKnown(known, sequence.length(), prompt.size(), vocab)}) {
     if (!status) return Fail(status.error());
   }
   if (Status room = CheckRoom(sequence.length() - known.tokens, prompt.size(), options.max_new,

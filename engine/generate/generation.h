@@ -50,7 +50,8 @@ struct GenerationOptions {
   std::vector<std::string> stops;  // stop strings, valid UTF-8; need a tokenizer
 };
 
-// The beginning of a prompt that its sequence has read before.
+// The beginning of a prompt that its sequence has read before. What these tokens are is not looked
+// at: it need not be known.
 struct KnownPrompt {
   size_t tokens = 0;              // the last ones of the sequence
   std::span<const float> logits;  // after them: [vocab]; needed when they are the whole prompt
@@ -80,8 +81,9 @@ class Generation {
   // Makes a generation that continues `sequence` (which must outlive it and be used by nobody else)
   // with `prompt`. `vocab`: length of a logits row. `tokenizer` may be null: no text is produced.
   // `channels`: for chat turns, else null. `known`: what of the prompt the sequence holds already.
-  // Errors: kInvalidArgument (empty prompt, id out of range, bad options, `known` does not fit),
-  // kContextOverflow (the sequence, the prompt and max_new tokens do not fit).
+  // Errors: kInvalidArgument (empty prompt without known logits, id out of range, bad options,
+  // `known` does not fit), kContextOverflow (the sequence, the prompt and max_new tokens do not
+  // fit).
   static Result<std::unique_ptr<Generation>> Create(Sequence& sequence, size_t vocab,
                                                     std::vector<int32_t> prompt,
                                                     GenerationOptions options,

@@ -131,6 +131,9 @@ class RunResult:
     options: RunOptions
     trust: Trust
     warnings: list[str]
+    # Where the beginning of the prompt came from: "cold", it was read; "checkpoint", of the prefix
+    # cache, with the bits of reading; "live", of a state that goes on as it was left.
+    prefix: str = "cold"
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`

@@ -54,7 +54,7 @@ class FakeTask : public StepTask {
     if (generated_ == max_new_) outcome.done = protocol::RunDone{};
     return outcome;
   }
-  protocol::Body Cancelled() override {
+  std::optional<protocol::Body> Cancelled() override {
     protocol::RunDone done;
     done.finish_reason = "cancelled";
     return done;
@@ -128,6 +128,10 @@ class Events {
   std::vector<uint64_t> order() {
     std::lock_guard lock(mutex_);
     return order_;
+  }
+  RequestFinished Take(uint64_t key) {
+    std::lock_guard lock(mutex_);
+    return std::move(finished_.at(key));
   }
   const RequestFinished& finished(uint64_t key) {
     std::lock_guard lock(mutex_);

@@ -124,6 +124,7 @@ RunDone FullRunDone() {
   done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, UINT64_MAX, "exact", false, {"x"}, 9};
   done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
   done.warnings = {"w"};
+  done.prefix = "live";
   return done;
 }
 
