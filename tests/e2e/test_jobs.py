@@ -20,6 +20,7 @@ from job_tools import (
     start_mk,
     wait_state,
 )
+from terminal import CTRL_C, Terminal
 
 from conftest import MakeDaemon
 
@@ -81,6 +82,24 @@ def test_two_watch_and_one_who_leaves_ends_nothing(make_daemon: MakeDaemon) -> N
             process.communicate()
     assert wait_state(daemon, job, "cancelled")["error"]["code"] == "cancelled"
     assert "ended already" in mk(daemon, "jobs", "cancel", job, code=2).stderr
+
+
+def test_who_watches_at_a_terminal_sees_how_far_it_is(make_daemon: MakeDaemon) -> None:
+    daemon = slow(make_daemon())
+    job = detach(daemon, "verify", STORY)
+    terminal = Terminal([str(BIN / "mk"), "jobs", "attach", job], daemon.env())
+    try:
+        terminal.expect("verify")
+        terminal.expect(" % [#")
+        terminal.expect(" MiB of 22 MiB, ")
+        terminal.expect(" s left")
+        terminal.type(CTRL_C)
+        terminal.expect(f"job {job} goes on")
+        assert terminal.wait() == 130
+    finally:
+        terminal.close()
+    assert job_of(daemon, job)["state"] == "running"
+    mk(daemon, "jobs", "cancel", job)
 
 
 def test_interrupting_who_started_it_attached_ends_it(make_daemon: MakeDaemon) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 
+import pytest
 from daemon_harness import model, wait_for
 from job_tools import (
     LIMIT,
@@ -115,6 +118,39 @@ def test_without_a_place_for_records_jobs_run_and_it_is_said(make_daemon: MakeDa
     wait_for(lambda: job_of(daemon, job)["saved"], LIMIT, "for the record")
     assert "microkimi_jobs_unsaved 0" in mk(daemon, "metrics").stdout
     assert record(daemon, job).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_full_of_something_else_costs_the_records_only(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    state = daemon.home / "state" / "microkimi"
+    state.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(state)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no leave to mount")
+    try:
+        daemon.start()
+        before = detach(daemon, "verify", model())
+        assert wait_state(daemon, before, "done")["saved"]
+        filler = state / "filler"
+        with filler.open("wb", buffering=0) as full, contextlib.suppress(OSError):
+            while full.write(b"x" * 4096):
+                pass
+        started = mk(daemon, "verify", model(), "--detach")
+        assert "its record cannot be saved" in started.stderr
+        job = started.stdout.strip()
+        assert not wait_state(daemon, job, "done")["saved"]
+        assert "No space left" in mk(daemon, "jobs").stdout
+        assert record(daemon, before).stat().st_size > 0
+        filler.unlink()
+        wait_for(lambda: job_of(daemon, job)["saved"], LIMIT, "for the record")
+        assert list(state.rglob("*.tmp*")) == []
+        daemon.kill()
+        daemon.start()
+        assert {one["id"] for one in jobs(daemon)} == {before, job}
+    finally:
+        daemon.kill()
+        subprocess.run(["umount", str(state)], check=True)
 
 
 def test_an_idle_daemon_stays_for_its_jobs(make_daemon: MakeDaemon) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import BIN, copy_model
+from daemon_harness import BIN, copy_model, model
+from job_tools import detach
 from terminal import Terminal
 
 from conftest import MakeDaemon
@@ -122,6 +123,20 @@ def test_models_complete_and_names_are_not_expanded(
     assert list(tmp_path.rglob("ran")) == []
     if shutil.which("fish"):
         assert fish("mk", "run", "--model", "riv", **env) == both
+
+
+@needs("bash")
+def test_ids_of_jobs_complete(make_daemon: MakeDaemon) -> None:
+    place = make_daemon()
+    env = place.env()
+    assert bash("mk", "jobs", "show", "", **env) == [""]
+    assert not place.socket.exists()
+    place.start()
+    ids = sorted(detach(place, "verify", model()) for _ in range(2))
+    assert bash("mk", "jobs", "show", "", **env) == ids
+    assert bash("mk", "jobs", "rm", ids[0][:5], **env) == [ids[0]]
+    if shutil.which("fish"):
+        assert fish("mk", "jobs", "attach", "", **env) == ids
 
 
 @needs("fish")
