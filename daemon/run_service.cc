@@ -150,6 +150,9 @@ void RunService::OnSchedulerEvent(SchedulerEvent event) {
     CountStart(*request);
     TellPositions();
   } else if (auto* message = std::get_if<protocol::Body>(&event.what)) {
+    // The daemon has ended it, perhaps before it knew that it had begun: who has seen nothing of
+    // an answer may ask another daemon for it.
+    if (request->verdict) return;
     const auto* token = std::get_if<protocol::TokenChunk>(message);
     if (token != nullptr && token->index == 0) {
       const int64_t first = request->control->first_token_us.load();
