@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "client/commands.h"
 #include "client/input.h"
@@ -90,7 +91,8 @@ int MapCommand(const Command& command, int argc, char** argv) {
   MapEnd end;
   {
     const SignalWatch signals;
-    end = MapRunner(settings, *jobs, reader, BytesOf(fd), *session, output, signals).Run(progress);
+    end = MapRunner(settings, *jobs, reader, BytesOf(fd), std::move(*session), output, signals)
+              .Run(progress);
   }
   // What is left is written without the watch: Ctrl-C ends mk when nobody reads it.
   return EndOfMap(settings, end, progress, output);

@@ -19,6 +19,8 @@ constexpr milliseconds kDaemonSilence{20'000};
 constexpr milliseconds kAskAfter{2'000};
 // How long the ends of cancelled runs are waited for.
 constexpr milliseconds kCancelWait{10'000};
+// Daemons that leave before the last is an error. A script may restart them again and again.
+constexpr int kMostMoves = 20;
 // A busy daemon is asked again after so long, or when one of our runs has ended.
 constexpr milliseconds kBusyWait{200};
 // Answers that may wait for an earlier one.
@@ -52,14 +54,14 @@ protocol::Error Cancelled() {
 }  // namespace
 
 MapRunner::MapRunner(const MapSettings& settings, size_t jobs, RecordReader& reader,
-                     uint64_t input_bytes, Session& session, Output& output,
+                     uint64_t input_bytes, Session session, Output& output,
                      const SignalWatch& signals)
     : settings_(settings),
       jobs_(jobs),
       cap_(jobs),
       reader_(reader),
       input_bytes_(input_bytes),
-      session_(session),
+      session_(std::move(session)),
       output_(output),
       signals_(signals),
       writer_(settings.output, output),
@@ -67,14 +69,19 @@ MapRunner::MapRunner(const MapSettings& settings, size_t jobs, RecordReader& rea
 
 MapEnd MapRunner::Run(MapProgress& progress) {
   while (!Finished()) {
-    if (Status step = Step(progress); !step) {
-      end_.fatal = std::move(step.error());
-      break;
+    Status step = Step(progress);
+    if (step) continue;
+    if (MayMove() && CameTooLate(step.error())) {
+      moving_ = true;
+      TakeAllBack();
+      continue;
     }
+    end_.fatal = std::move(step.error());
+    break;
   }
   // The daemon sees them end with the connection, too; this is sooner.
   for (const auto& [id, running] : running_) {
-    static_cast<void>(session_.Send(protocol::CancelArgs{id}));
+    static_cast<void>(session_->Send(protocol::CancelArgs{id}));
   }
   progress.Clear();
   return std::move(end_);
@@ -82,6 +89,9 @@ MapEnd MapRunner::Run(MapProgress& progress) {
 
 Status MapRunner::Step(MapProgress& progress) {
   if (Status taken = TakeReplies(); !taken) return taken;
+  if (moving_ && running_.empty() && !stopped_) {
+    if (Status moved = Move(); !moved) return moved;
+  }
   if (Status started = StartItems(); !started) return started;
   writer_.Flush([&] { progress.Clear(); });
   output_.Pump();
@@ -113,6 +123,7 @@ bool MapRunner::WantsInput() const {
 }
 
 Status MapRunner::StartItems() {
+  if (moving_) return {};
   while (!stopped_ && !refused_.empty() && running_.size() < cap_ && Clock::now() >= retry_at_) {
     if (Status started = StartItem(std::move(refused_.extract(refused_.begin()).mapped()));
         !started) {
@@ -147,7 +158,7 @@ Status MapRunner::StartItem(MapItem item) {
     End(item, error);
     return {};
   }
-  auto id = session_.Send(item.args);
+  auto id = session_->Send(item.args);
   if (id) {
     running_.emplace(*id, Running{std::move(item)});
     return {};
@@ -159,7 +170,7 @@ Status MapRunner::StartItem(MapItem item) {
 
 Status MapRunner::TakeReplies() {
   while (true) {
-    auto reply = session_.Take();
+    auto reply = session_->Take();
     if (!reply) return Fail(std::move(reply.error()));
     if (!*reply) return {};
     if (Status taken = TakeReply(**reply); !taken) return taken;
@@ -171,6 +182,7 @@ Status MapRunner::TakeReply(const protocol::Reply& reply) {
   if (found == running_.end()) return {};  // of a ping or a cancel
   const protocol::ReplyType type = protocol::TypeOf(reply.body);
   if (type != protocol::ReplyType::kDone && type != protocol::ReplyType::kError) {
+    found->second.heard = true;
     found->second.seen_seq = reply.seq;
     if (std::holds_alternative<protocol::TokenChunk>(reply.body)) ++end_.counts.tokens;
     return {};
@@ -191,13 +203,60 @@ Status MapRunner::TakeEnd(Running running, MapOutcome outcome) {
     // Others fill the daemon. The item waits for its turn, and fewer run at once for a while.
     cap_ = std::max<size_t>(1, running_.size());
     retry_at_ = After(kBusyWait);
-    refused_.emplace(running.item.index, std::move(running.item));
+    TakeBack(std::move(running));
+    return {};
+  }
+  if (error != nullptr && error->code == ErrorCode::kShuttingDown && MayMove()) {
+    moving_ = true;
+    TakeBack(std::move(running));
     return {};
   }
   if (error != nullptr && !stopped_ && ConcernsAll(running.item, error->code)) return Fail(*error);
   cap_ = std::min(jobs_, cap_ + 1);
   retry_at_ = {};
   End(running.item, outcome);
+  return {};
+}
+
+// Whether the daemon that comes after this one may do what this one did not. Of such items nothing
+// has been shown.
+bool MapRunner::MayMove() const {
+  return !stopped_ && settings_.access.autostart && moves_ < kMostMoves;
+}
+
+// The daemon has left as it said, or before it had heard of what it was to do. One that dies with
+// an item is not to be given it again.
+bool MapRunner::CameTooLate(const protocol::Error& error) const {
+  if (error.code != ErrorCode::kUnreachable) return false;
+  if (moving_) return true;
+  return error.message == kClosedByDaemon &&
+         std::none_of(running_.begin(), running_.end(),
+                      [](const auto& entry) { return entry.second.heard; });
+}
+
+// The item waits for its turn.
+void MapRunner::TakeBack(Running running) {
+  const uint64_t index = running.item.index;
+  refused_.emplace(index, std::move(running.item));
+}
+
+void MapRunner::TakeAllBack() {
+  for (auto& [id, running] : running_) TakeBack(std::move(running));
+  running_.clear();
+}
+
+// Goes on with the next daemon, when the old one has left.
+Status MapRunner::Move() {
+  moving_ = false;
+  ++moves_;
+  if (!WaitUntilItLeft(*session_)) {
+    return Fail(ErrorCode::kShuttingDown, "the daemon is shutting down, and does not leave",
+                "`mk status` tells what it waits for");
+  }
+  auto session = OpenSession(settings_.access);
+  if (!session) return Fail(std::move(session.error()));
+  session_.emplace(std::move(*session));
+  retry_at_ = {};
   return {};
 }
 
@@ -222,21 +281,21 @@ void MapRunner::Stop() {
   give_up_ = After(kCancelWait);
   for (const auto& [id, running] : running_) {
     // A connection that cannot carry the cancel has ended; that is seen by the next poll.
-    static_cast<void>(session_.Send(protocol::CancelArgs{id}));
+    static_cast<void>(session_->Send(protocol::CancelArgs{id}));
   }
   for (const auto& [index, item] : std::exchange(refused_, {})) End(item, Cancelled());
 }
 
 Status MapRunner::Ack(uint64_t id, Running& running) {
   running.acked_seq = running.seen_seq;
-  auto sent = session_.Send(protocol::AckArgs{id, running.acked_seq});
+  auto sent = session_->Send(protocol::AckArgs{id, running.acked_seq});
   return sent ? Status() : Fail(std::move(sent.error()));
 }
 
 Status MapRunner::KeepAlive() {
   const Deadline now = Clock::now();
   if (now >= give_up_) left_ = true;
-  const Deadline heard = session_.connection().last_heard();
+  const Deadline heard = session_->connection().last_heard();
   if (!running_.empty() && now - heard > kDaemonSilence) {
     return Fail(ErrorCode::kUnreachable, "the daemon does not answer any more",
                 "it hangs; its log may say why; end it with SIGKILL and start it again");
@@ -244,7 +303,7 @@ Status MapRunner::KeepAlive() {
   const bool due = now >= next_ack_;
   if (due) next_ack_ = now + milliseconds(protocol::kAckIntervalMs);
   if (due && now - heard > kAskAfter) {
-    if (auto sent = session_.Send(protocol::PingArgs{}); !sent) return Fail(sent.error());
+    if (auto sent = session_->Send(protocol::PingArgs{}); !sent) return Fail(sent.error());
   }
   for (auto& [id, running] : running_) {
     const bool far_behind = running.seen_seq - running.acked_seq >= settings_.args.window / 4;
@@ -255,7 +314,7 @@ Status MapRunner::KeepAlive() {
 }
 
 Status MapRunner::Wait() {
-  Connection& connection = session_.connection();
+  Connection& connection = session_->connection();
   // The output is watched for a reader that leaves even when nothing is to be written.
   const auto output_events = static_cast<short>(output_.pending() ? POLLOUT : 0);
   const int input_fd = WantsInput() && !input_ready_ ? reader_.fd() : -1;

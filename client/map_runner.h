@@ -25,7 +25,7 @@ struct MapEnd {
 class MapRunner {
  public:
   MapRunner(const MapSettings& settings, size_t jobs, RecordReader& reader, uint64_t input_bytes,
-            Session& session, Output& output, const SignalWatch& signals);
+            Session session, Output& output, const SignalWatch& signals);
 
   // Runs everything; leaves nothing behind in the daemon.
   MapEnd Run(MapProgress& progress);
@@ -33,6 +33,7 @@ class MapRunner {
  private:
   struct Running {
     MapItem item;
+    bool heard = false;  // the daemon has said something about it
     uint64_t seen_seq = 0;
     uint64_t acked_seq = 0;
   };
@@ -51,21 +52,28 @@ class MapRunner {
   void OnSignal();
   void Stop();
   protocol::Status Step(MapProgress& progress);
+  bool MayMove() const;
+  bool CameTooLate(const protocol::Error& error) const;
+  void TakeBack(Running running);
+  void TakeAllBack();
+  protocol::Status Move();
 
   const MapSettings& settings_;
   const size_t jobs_;
   size_t cap_;  // runs at once that the daemon takes at the moment
   RecordReader& reader_;
-  const uint64_t input_bytes_;  // 0: not known
-  Session& session_;
+  const uint64_t input_bytes_;      // 0: not known
+  std::optional<Session> session_;  // always there; another one after Move()
   Output& output_;
   const SignalWatch& signals_;
   MapWriter writer_;
   std::map<uint64_t, Running> running_;  // by request
-  std::map<uint64_t, MapItem> refused_;  // the daemon was busy; by index
+  std::map<uint64_t, MapItem> refused_;  // the daemon was busy, or left; by index
   MapEnd end_;
   bool input_ready_ = true;
   bool stopped_ = false;  // no more items
+  bool moving_ = false;   // the daemon leaves; the next one does the rest
+  int moves_ = 0;         // daemons that left so far
   bool left_ = false;     // the end of what runs is not waited for
   Deadline retry_at_{};   // when a busy daemon is asked again
   Deadline next_ack_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -175,3 +176,45 @@ def test_no_run_is_lost_while_it_is_restarted(daemon: Daemon, activated: bool) -
         under_load()
         mk(daemon, "stop")
     assert failed == []
+
+
+def test_no_item_of_a_map_is_lost_while_daemons_are_restarted(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """What the old daemon does not end is done by the next one, once and in order."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("".join(f"{number} and the dog\n" for number in range(400)))
+    out = tmp_path / "answers.jsonl"
+    command = ["map", "-m", model(), "-n", "60", "--json", str(prompts)]
+    whole = mk(daemon, *command)
+    assert whole.returncode == 0, whole
+    pids = set()
+    with out.open("w") as answers:
+        mapping = subprocess.Popen(
+            [str(BIN / "mk"), *command],
+            env=daemon.env(MICROKIMI_DAEMON=str(daemon.program)),
+            stdin=subprocess.DEVNULL,
+            stdout=answers,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            while mapping.poll() is None and len(pids) < 3:
+                before = out.stat().st_size
+                wait_for(
+                    lambda before=before: out.stat().st_size > before
+                    or mapping.poll() is not None,
+                    PATIENT,
+                )
+                end = mk(daemon, "restart")
+                assert end.returncode == 0, end
+                pids.add(end.stdout.split()[-1])
+            err = mapping.communicate(timeout=PATIENT)[1]
+        finally:
+            mapping.kill()
+    assert mapping.returncode == 0, err
+    assert pids
+    answered = [json.loads(line) for line in out.read_text().splitlines()]
+    expected = [json.loads(line) for line in whole.stdout.splitlines()]
+    assert [one["index"] for one in answered] == list(range(400))
+    assert [one["text"] for one in answered] == [one["text"] for one in expected]
