@@ -204,6 +204,11 @@ std::string ModelArgument(const std::string& text) {
   return text;
 }
 
+std::string PackArgument(const std::string& text) {
+  const bool path = text.find('/') != std::string::npos || text.ends_with(".mkmem");
+  return path ? AbsolutePath(text) : text;
+}
+
 void MakeAbsolute(protocol::ModelSelector& model) {
   model.model = ModelArgument(model.model);
   model.vocab = AbsolutePath(model.vocab);

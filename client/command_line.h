@@ -77,6 +77,10 @@ std::string AbsolutePath(const std::string& path);
 std::string ModelArgument(const std::string& text);
 void MakeAbsolute(protocol::ModelSelector& model);
 
+// A memory pack: a path when it has a '/' or ends in ".mkmem"; else the name of one that the daemon
+// keeps.
+std::string PackArgument(const std::string& text);
+
 // "90", "1.5s", "250ms", "10m", "2h" as milliseconds; bare numbers are seconds.
 protocol::Result<uint64_t> ParseDurationMs(const std::string& text);
 

@@ -48,4 +48,13 @@ protocol::Error ToModelError(const Error& error) {
   return mapped;
 }
 
+protocol::Error ToPackError(const Error& error) {
+  protocol::Error mapped = ToProtocol(error);
+  if (error.code == ErrorCode::kCorrupt) mapped.code = protocol::ErrorCode::kPackCorrupt;
+  if (error.code == ErrorCode::kIncompatible) {
+    mapped.code = protocol::ErrorCode::kIncompatiblePack;
+  }
+  return mapped;
+}
+
 }  // namespace mk::daemon

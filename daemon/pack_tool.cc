@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/dirs.h"
 #include "daemon/errors.h"
+#include "daemon/pack_names.h"
 #include "daemon/pack_report.h"
 #include "engine/base/atomic_file.h"
 #include "engine/base/file.h"
@@ -22,9 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
-constexpr std::string_view kSuffix = ".mkmem";
-constexpr size_t kMaxName = 64;
 
 struct Arguments {
   std::string action;
@@ -39,38 +36,9 @@ struct Arguments {
   bool json = false;
 };
 
-fs::path Store() {
-  return StateDirectory() / "packs";
-}
-
-bool IsPath(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(kSuffix);
-}
-
-// [A-Za-z0-9][A-Za-z0-9._-]{0,63}
-bool IsName(const std::string& text) {
-  const auto plain = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  };
-  return !text.empty() && text.size() <= kMaxName && plain(text[0]) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; });
-}
-
-Result<std::string> Resolve(const std::string& text) {
-  if (IsPath(text)) return text;
-  if (IsName(text)) return (Store() / (text + std::string(kSuffix))).string();
-  return Fail(ErrorCode::kInvalidArgument, "\"" + text + "\" is not the name of a pack",
-              "names are letters, digits, '.', '_' and '-'; paths have a '/' or end in .mkmem");
-}
-
-// Where a new pack goes: the directory of names is made when it is first needed.
 Result<PackTarget> Target(const Arguments& arguments, const std::string& text) {
-  Result<std::string> path = Resolve(text);
+  Result<std::string> path = PlaceForPack(text);
   if (!path) return Fail(path.error());
-  if (!IsPath(text)) {
-    if (Status made = MakePrivateDirectory(Store()); !made) return Fail(made.error());
-  }
   return PackTarget{*path, arguments.force};
 }
 
@@ -92,25 +60,27 @@ int Report(const Error& error) {
 int List(const Arguments& arguments) {
   std::vector<std::string> names;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(Store(), error)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(PackFolder(), error)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(kSuffix)) names.push_back(name.substr(0, name.size() - kSuffix.size()));
+    if (name.ends_with(kPackSuffix))
+      names.push_back(name.substr(0, name.size() - kPackSuffix.size()));
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    return Report(SystemError(error.value(), "list", Store().string()));
+    return Report(SystemError(error.value(), "list", PackFolder().string()));
   }
   std::sort(names.begin(), names.end());
   ordered_json json = {{"packs", ordered_json::array()}};
   std::string text;
   for (const std::string& name : names) {
-    const Result<PackInfo> info = DescribePack((Store() / (name + std::string(kSuffix))).string());
+    const Result<PackInfo> info =
+        DescribePack((PackFolder() / (name + std::string(kPackSuffix))).string());
     ordered_json one = info ? ToJson(*info) : ordered_json{{"error", info.error().message}};
     one.erase("sections");
     one["name"] = name;
     json["packs"].push_back(std::move(one));
     text += name + "  " + (info ? InOneLine(*info) : info.error().message) + "\n";
   }
-  if (text.empty()) text = "no packs in " + Store().string() + "\n";
+  if (text.empty()) text = "no packs in " + PackFolder().string() + "\n";
   return Print(arguments, json, text);
 }
 
@@ -120,7 +90,7 @@ int Look(const Arguments& arguments, bool verify) {
   std::string text;
   std::optional<Error> first;
   for (const std::string& pack : arguments.packs) {
-    Result<std::string> path = Resolve(pack);
+    Result<std::string> path = FindPack(pack);
     if (!path) return Report(path.error());
     const Result<PackInfo> info = verify ? VerifyPack(*path) : DescribePack(*path);
     ordered_json one = info ? ToJson(*info) : ordered_json{{"error", info.error().message}};
@@ -139,9 +109,9 @@ int Look(const Arguments& arguments, bool verify) {
 }
 
 int Diff(const Arguments& arguments) {
-  const Result<std::string> a = Resolve(arguments.packs[0]);
+  const Result<std::string> a = FindPack(arguments.packs[0]);
   if (!a) return Report(a.error());
-  const Result<std::string> b = Resolve(arguments.packs[1]);
+  const Result<std::string> b = FindPack(arguments.packs[1]);
   if (!b) return Report(b.error());
   const Result<PackDifference> difference = DiffPacks(*a, *b);
   if (!difference) return Report(difference.error());
@@ -151,7 +121,7 @@ int Diff(const Arguments& arguments) {
 Result<PackInfo> Combine(const Arguments& arguments, const PackTarget& target) {
   std::vector<std::string> from;
   for (const std::string& pack : arguments.packs) {
-    Result<std::string> path = Resolve(pack);
+    Result<std::string> path = FindPack(pack);
     if (!path) return Fail(path.error());
     from.push_back(std::move(*path));
   }
@@ -189,7 +159,7 @@ int Make(const Arguments& arguments) {
   const Result<PackTarget> target = Target(arguments, out);
   if (!target) return Report(target.error());
   const bool copies = arguments.action == "export" || arguments.action == "import";
-  const Result<std::string> from = Resolve(arguments.packs[0]);
+  const Result<std::string> from = FindPack(arguments.packs[0]);
   if (!from) return Report(from.error());
   const Result<PackInfo> made = copies ? Copy(*from, *target) : Combine(arguments, *target);
   if (!made) return Report(made.error());
@@ -204,7 +174,7 @@ int Remove(const Arguments& arguments) {
   ordered_json json = {{"removed", ordered_json::array()}};
   std::string text;
   for (const std::string& pack : arguments.packs) {
-    const Result<std::string> path = Resolve(pack);
+    const Result<std::string> path = FindPack(pack);
     if (!path) return Report(path.error());
     if (const Result<OpenedFile> there = OpenForReading(*path); !there) {
       return Report(there.error());

@@ -22,6 +22,7 @@ constexpr std::array kCodes = {
                   "two things that do not belong together"},
     ErrorCodeInfo{kIncompatiblePack, "incompatible_pack", kExitFailed,
                   "a saved state of another model"},
+    ErrorCodeInfo{kPackCorrupt, "pack_corrupt", kExitFailed, "a saved state that is damaged"},
     ErrorCodeInfo{kContextOverflow, "context_overflow", kExitFailed,
                   "more tokens than the model or the memory can take"},
     ErrorCodeInfo{kBusy, "busy", kExitBusy, "the queue is full, or the thing is in use"},

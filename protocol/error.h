@@ -26,7 +26,8 @@ enum class ErrorCode {
   kPermissionDenied,    // a file or socket that may not be used
   kModelCorrupt,        // a model file whose bytes contradict its format, or changed under us
   kIncompatible,        // two things that do not belong together: a model and a vocabulary
-  kIncompatiblePack,    // a saved state of another model
+  kIncompatiblePack,    // a saved state of another model, or of another precision
+  kPackCorrupt,         // a saved state that is torn, or not what was written
   kContextOverflow,     // more tokens than the model or the memory can take
   kBusy,                // the queue is full, or the thing is in use
   kCancelled,           // the client asked for it, or left

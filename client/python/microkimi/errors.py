@@ -76,9 +76,15 @@ class IncompatibleError(MicrokimiError):
 
 
 class IncompatiblePackError(MicrokimiError):
-    """A saved state of another model."""
+    """A saved state of another model, or of another precision."""
 
     code = "incompatible_pack"
+
+
+class PackCorruptError(MicrokimiError):
+    """A saved state that is torn, or not what was written."""
+
+    code = "pack_corrupt"
 
 
 class ContextOverflowError(MicrokimiError):

@@ -123,5 +123,15 @@ def model_argument(model: str | os.PathLike[str] | None) -> str:
     return text
 
 
+def pack_argument(pack: str | os.PathLike[str] | None) -> str:
+    """A memory pack as the daemon takes it: an absolute path when it has a '/', ends in ".mkmem" or
+    is a path object; else the name of one that the daemon keeps; "": none."""
+    if pack is None:
+        return ""
+    text = os.fspath(pack)
+    is_path = not isinstance(pack, str) or "/" in text or text.endswith(".mkmem")
+    return os.path.abspath(text) if text and is_path else text
+
+
 def file_argument(path: str | os.PathLike[str] | None) -> str:
     return "" if path is None else os.path.abspath(os.fspath(path))
