@@ -22,6 +22,7 @@ ValueKind KindOf(const OptionInfo& info) {
   const std::string& name = info.positional ? info.names[0] : info.value;
   if (name == "MODEL") return ValueKind::kModel;
   if (name == "ID") return ValueKind::kJob;
+  if (name == "SESSION") return ValueKind::kSession;
   if (name == "FILE" || name == "PATH") return ValueKind::kFile;
   return info.value.empty() ? ValueKind::kNone : ValueKind::kAny;
 }

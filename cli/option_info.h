@@ -15,7 +15,8 @@ enum class ValueKind {
   kChoice,  // one of `choices`
   kFile,
   kModel,
-  kJob,  // id of a job
+  kJob,      // id of a job
+  kSession,  // name of a session
 };
 
 struct OptionInfo {

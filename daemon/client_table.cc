@@ -147,6 +147,8 @@ void ClientTable::Finish(ClientRequest& request, protocol::Body body) {
   if (!request.final) metrics_.CountRequest(request.op, OutcomeOf(body));
   Send(request, std::move(body));
   request.final = true;
+  // Whoever waits for the session may begin as soon as this one is over.
+  const auto lease = std::move(request.session_lease);
   EraseIfDone(request.key);
 }
 

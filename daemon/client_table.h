@@ -27,6 +27,9 @@
 
 namespace mk::daemon {
 
+class SessionLease;
+class SessionRun;
+
 enum class RequestPhase {
   kLoading,    // waits for its model
   kPreparing,  // its text is being encoded
@@ -58,6 +61,9 @@ struct ClientRequest {
   // none. Both are to be set before its model is there.
   RunStart start;
   KeepState keep_state;
+  // Of a run in a session: what it found there, and its place in the queue for it.
+  std::shared_ptr<SessionRun> session;
+  std::shared_ptr<SessionLease> session_lease;
   // Why the daemon ends the request, if it does: told instead of "cancelled".
   std::optional<protocol::Error> verdict;
   Outbox outbox;

@@ -32,6 +32,10 @@ struct Config {
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
   bool prefix_cache = true;
   uint64_t prefix_cache_limit = 0;  // bytes; 0: from the budget
+  int session_states = 8;             // of a session, on disk
+  uint64_t session_states_limit = 0;  // bytes; 0: a gibibyte
+  uint64_t session_memory_limit = 0;  // bytes; 0: from the budget
+  std::chrono::milliseconds session_idle{std::chrono::minutes(5)};  // negative: for ever
   int jobs_at_once = 1;
   int jobs_keep = 100;                                                   // that have ended
   std::chrono::milliseconds jobs_keep_for{std::chrono::hours(30 * 24)};  // negative: for ever

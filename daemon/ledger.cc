@@ -13,6 +13,8 @@ std::string_view MemoryUseName(MemoryUse use) {
       return "sequences";
     case MemoryUse::kPrefixes:
       return "prefixes";
+    case MemoryUse::kSessions:
+      return "sessions";
     case MemoryUse::kCount:
       break;
   }
@@ -44,8 +46,9 @@ void Reservation::Release() {
 
 std::optional<Reservation> Ledger::Reserve(MemoryUse use, uint64_t bytes) {
   while (const uint64_t missing = TryBook(bytes)) {
-    // Prefixes do not go for what would not fit anyway.
-    if (use == MemoryUse::kPrefixes || Missing(bytes) > 0) return std::nullopt;
+    // What gives way does not push out its like, nor goes for what would not fit anyway.
+    const bool gives_way = use == MemoryUse::kPrefixes || use == MemoryUse::kSessions;
+    if (gives_way || Missing(bytes) > 0) return std::nullopt;
     if (!reclaim_ || reclaim_(missing) == 0) return std::nullopt;
   }
   by_use_[static_cast<size_t>(use)] += bytes;

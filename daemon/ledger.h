@@ -2,8 +2,8 @@
 //
 // Memory is reserved before it is used; what does not fit is refused before anything is allocated.
 // Thread-safe. A Reservation gives its bytes back when it goes out of scope; the ledger outlives
-// its reservations. What the prefix cache holds counts as free: it is given up when somebody else
-// needs the room.
+// its reservations. What the prefix cache and idle sessions hold counts as free: it is given up when
+// somebody else needs the room.
 
 #pragma once
 
@@ -23,6 +23,7 @@ enum class MemoryUse : size_t {
   kModels,     // what loaded models hold beside the mapped file
   kSequences,  // states and caches of running requests
   kPrefixes,   // the prefix cache, which gives way to the others
+  kSessions,   // states of sessions that are on disk as well, which give way too
   kCount,
 };
 
@@ -59,8 +60,8 @@ class Ledger {
  public:
   explicit Ledger(uint64_t budget) : budget_(budget) {}
 
-  // What frees bytes of the prefix cache when a reservation does not fit: it is given what is
-  // missing and returns what it freed. Called from any thread that reserves. Set before those run.
+  // What frees bytes that give way when a reservation does not fit: it is given what is missing and
+  // returns what it freed. Called from any thread that reserves. Set before those run.
   void SetReclaim(std::function<uint64_t(uint64_t)> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Nothing when the bytes do not fit into what is left of the budget.
@@ -84,10 +85,10 @@ class Ledger {
  private:
   friend class Reservation;
 
-  // What is in use beside prefixes. The two counts are not read at one time.
+  // What is in use and does not give way. The counts are not read at one time.
   uint64_t firm() const {
     const uint64_t all = used();
-    return all - std::min(all, used(MemoryUse::kPrefixes));
+    return all - std::min(all, used(MemoryUse::kPrefixes) + used(MemoryUse::kSessions));
   }
   // Bytes that are missing; 0: they are booked now.
   uint64_t TryBook(uint64_t bytes);

@@ -74,6 +74,11 @@ Status SetUp(const Options& options, ServerSetup& setup) {
   auto jobs = protocol::JobFolderOf(setup.booted.paths.socket);
   if (!jobs) return Fail(ErrorCode::kNotFound, jobs.error().message, jobs.error().hint);
   setup.job_folder = std::move(*jobs);
+  auto sessions = protocol::SessionFolderOf(setup.booted.paths.socket);
+  if (!sessions) {
+    return Fail(ErrorCode::kNotFound, sessions.error().message, sessions.error().hint);
+  }
+  setup.session_folder = std::move(*sessions);
   LogOptions log;
   log.level = setup.config.log_level;
   setup.supervised = std::getenv("NOTIFY_SOCKET") != nullptr;

@@ -32,6 +32,7 @@
 #include "daemon/ledger.h"
 #include "daemon/metrics.h"
 #include "daemon/prefix_cache.h"
+#include "daemon/sessions/session_states.h"
 #include "daemon/step_task.h"
 #include "daemon/task_thread.h"
 #include "engine/base/file.h"
@@ -47,7 +48,9 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Error tokenizer_error;  // why there is none
   std::vector<std::string> warnings;
-  std::shared_ptr<PrefixShelf> prefixes;  // goes before the model does; may be null
+  // These go before the model does; both may be null.
+  std::shared_ptr<PrefixShelf> prefixes;
+  std::shared_ptr<SessionShelf> sessions;
 };
 
 // A model and the vocabulary files that were named for it (empty: those beside it).

@@ -14,12 +14,6 @@ bool IsOpenRun(const ClientRequest& request) {
   return request.op == protocol::Op::kRun && !request.final;
 }
 
-// Whether requests that come later wait for it.
-bool HoldsUpOthers(const ClientRequest& request) {
-  if (request.op == protocol::Op::kBench) return !request.final;
-  return IsOpenRun(request) && !request.started;
-}
-
 bool IsBackground(const ClientRequest& request) {
   return request.control->background.load();
 }
@@ -60,7 +54,14 @@ std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) 
       {{"queue", static_cast<int64_t>(waiting)}, {"running", static_cast<int64_t>(running)}}};
 }
 
+// Whether requests that come later wait for it.
+bool RunService::HoldsUpOthers(const ClientRequest& request) const {
+  if (request.op == protocol::Op::kBench) return !request.final;
+  return IsOpenRun(request) && !request.started && sessions_.WaitingBefore(request) == 0;
+}
+
 uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
+  if (const uint64_t runs = sessions_.WaitingBefore(request); runs > 0) return runs;
   uint64_t before = core_.job_holds_up ? 1 : 0;
   for (const auto& [key, other] : core_.clients.requests()) {
     const bool background = IsBackground(*other);
@@ -78,13 +79,21 @@ void RunService::Handle(ClientRequest& request) {
   if (args.timeout_ms > 0) {
     request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
   }
-  request.told_position = WaitingBefore(request);
+  const bool in_session = !args.session.empty();
+  request.told_position = in_session ? sessions_.RunsIn(args.session) : WaitingBefore(request);
   core_.clients.Send(request, protocol::Accepted{request.told_position});
+  if (in_session) return sessions_.Begin(request);
+  AcquireModel(request);
+}
+
+void RunService::AcquireModel(ClientRequest& request) {
+  const auto& args = std::get<protocol::RunArgs>(request.args);
   request.precision = models_.PrecisionOf(args.precision);
   models_.Acquire(request, args.model);
 }
 
 void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
+  if (request.session) return sessions_.Prepare(request, entry.loaded);
   request.phase = RequestPhase::kPreparing;
   // The arguments are not needed here again; a prompt may be large.
   auto args =

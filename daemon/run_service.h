@@ -1,18 +1,23 @@
 // run: from a request to its last token.
 //
-//   admission -> model (ModelService) -> prompt encoded (aux thread) -> scheduler
+//   admission -> session, if it is in one (SessionService) -> model (ModelService) -> prompt
+//   encoded (aux thread) -> scheduler
 //     -> state kept, if the run leaves one (states thread) -> done
 
 #pragma once
 
 #include "daemon/core.h"
 #include "daemon/model_service.h"
+#include "daemon/sessions/session_service.h"
 
 namespace mk::daemon {
 
 class RunService {
  public:
-  RunService(Core& core, ModelService& models) : core_(core), models_(models) {}
+  RunService(Core& core, ModelService& models, SessionService& sessions)
+      : core_(core), models_(models), sessions_(sessions) {
+    sessions_.on_settled = [this](ClientRequest& request) { AcquireModel(request); };
+  }
 
   void Handle(ClientRequest& request);
   void OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry);
@@ -23,6 +28,8 @@ class RunService {
   // An error when the request cannot be taken on now.
   std::optional<protocol::Error> Refuse(const ClientRequest& request) const;
   uint64_t WaitingBefore(const ClientRequest& request) const;
+  void AcquireModel(ClientRequest& request);
+  bool HoldsUpOthers(const ClientRequest& request) const;
   void OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& needs);
   protocol::Error NoRoomFor(const ClientRequest& request, uint64_t bytes) const;
   void CountStart(const ClientRequest& request);
@@ -34,6 +41,7 @@ class RunService {
 
   Core& core_;
   ModelService& models_;
+  SessionService& sessions_;
 };
 
 }  // namespace mk::daemon

@@ -56,7 +56,8 @@ Server::Server(std::unique_ptr<Parts> parts)
                 Clock::now(),
                 std::chrono::system_clock::now()},
       models_(core_),
-      runs_(core_, models_),
+      sessions_(core_, parts_->setup.session_folder),
+      runs_(core_, models_, sessions_),
       texts_(core_),
       jobs_(core_, models_, parts_->setup.job_folder) {
   models_.on_ready = [this](ClientRequest& request, ModelRegistry::Entry& entry) {
@@ -195,6 +196,16 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kVerify:
     case protocol::Op::kBuild:
     case protocol::Op::kBench:
+    case protocol::Op::kSessions:
+    case protocol::Op::kSessionNew:
+    case protocol::Op::kSessionShow:
+    case protocol::Op::kSessionFork:
+    case protocol::Op::kSessionUndo:
+    case protocol::Op::kSessionRename:
+    case protocol::Op::kSessionRemove:
+    case protocol::Op::kSessionSave:
+    case protocol::Op::kSessionRestore:
+    case protocol::Op::kSessionDiff:
       return Start(peer, std::move(request));
   }
 }
@@ -232,6 +243,17 @@ void Server::Start(const std::string& peer, protocol::Request request) {
       return jobs_.HandleStart(*opened);
     case protocol::Op::kJobAttach:
       return jobs_.HandleAttach(*opened);
+    case protocol::Op::kSessions:
+    case protocol::Op::kSessionNew:
+    case protocol::Op::kSessionShow:
+    case protocol::Op::kSessionFork:
+    case protocol::Op::kSessionUndo:
+    case protocol::Op::kSessionRename:
+    case protocol::Op::kSessionRemove:
+    case protocol::Op::kSessionSave:
+    case protocol::Op::kSessionRestore:
+    case protocol::Op::kSessionDiff:
+      return sessions_.Handle(*opened);
     case protocol::Op::kHello:
     case protocol::Op::kPing:
     case protocol::Op::kStatus:

@@ -17,6 +17,7 @@
 #include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/run_service.h"
+#include "daemon/sessions/session_service.h"
 #include "daemon/status.h"
 #include "daemon/text_service.h"
 #include "daemon/transport.h"
@@ -31,6 +32,7 @@ struct ServerSetup {
   std::string state_directory;
   bool supervised = false;  // systemd starts it anew when it leaves with kExitRestart
   std::string job_folder;
+  std::string session_folder;
 };
 
 // Exit code of a daemon that systemd is to start anew; the service unit knows it.
@@ -92,6 +94,7 @@ class Server {
   Core core_;
   Identity identity_;
   ModelService models_;
+  SessionService sessions_;
   RunService runs_;
   TextService texts_;
   JobService jobs_;

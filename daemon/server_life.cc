@@ -56,6 +56,11 @@ uint64_t PrefixLimit(const Config& config, uint64_t budget) {
                                        : PrefixCache::DefaultLimit(budget);
 }
 
+uint64_t SessionLimit(const Config& config, uint64_t budget) {
+  return config.session_memory_limit > 0 ? config.session_memory_limit
+                                         : SessionStates::DefaultLimit(budget);
+}
+
 Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   auto parts = std::make_unique<Parts>(std::move(setup));
   const Config& config = parts->setup.config;
@@ -87,9 +92,12 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   IoQueue& events = parts->events;
   parts->registry = std::make_unique<ModelRegistry>(
       parts->ledger, parts->metrics,
-      [&prefixes = parts->prefixes](const ModelRef& ref, const LoadOptions& options) {
+      [&parts = *parts](const ModelRef& ref, const LoadOptions& options) {
         auto loaded = LoadWithEngine(ref, options);
-        if (loaded) loaded->prefixes = prefixes.NewShelf(loaded->model->info());
+        if (loaded) {
+          loaded->prefixes = parts.prefixes.NewShelf(loaded->model->info());
+          loaded->sessions = parts.session_states.NewShelf(*loaded->model);
+        }
         return loaded;
       },
       [&events](LoadEvent event) {
@@ -164,8 +172,10 @@ void Server::ApplyConfig(Config config) {
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
   jobs_.ApplyConfig();
+  sessions_.ApplyConfig();
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
   parts_->prefixes.SetLimit(PrefixLimit(core_.config, parts_->ledger.budget()));
+  parts_->session_states.SetLimit(SessionLimit(core_.config, parts_->ledger.budget()));
   spdlog::info("read {}: {}", parts_->setup.options.config_file,
                changed.empty() ? "nothing changed" : "changed " + changed);
 }
@@ -176,6 +186,8 @@ void Server::Tick(Clock::time_point now) {
   parts_->clients->ForgetIdle(now);
   next_unload_ = parts_->registry->UnloadExpired(now);
   jobs_.Tick(now);
+  const auto idle = core_.config.session_idle;
+  if (idle.count() >= 0) parts_->session_states.DropUnused(now - idle);
   GuardSocketPath();
   ReportStatus(now);
   if (!Idle()) idle_since_ = now;

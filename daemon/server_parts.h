@@ -24,13 +24,19 @@ protocol::Error ShuttingDown();
 
 // Bytes that the prefix cache may take.
 uint64_t PrefixLimit(const Config& config, uint64_t budget);
+// Bytes that states of sessions may take.
+uint64_t SessionLimit(const Config& config, uint64_t budget);
 
 struct Server::Parts {
   explicit Parts(ServerSetup given)
       : setup(std::move(given)),
         ledger(setup.config.memory > 0 ? setup.config.memory : DefaultMemoryBudget()),
-        prefixes(ledger, PrefixLimit(setup.config, ledger.budget())) {
-    ledger.SetReclaim([this](uint64_t bytes) { return prefixes.Reclaim(bytes); });
+        prefixes(ledger, PrefixLimit(setup.config, ledger.budget())),
+        session_states(ledger, SessionLimit(setup.config, ledger.budget())) {
+    ledger.SetReclaim([this](uint64_t bytes) {
+      const uint64_t freed = prefixes.Reclaim(bytes);
+      return freed < bytes ? freed + session_states.Reclaim(bytes - freed) : freed;
+    });
   }
 
   ServerSetup setup;
@@ -40,6 +46,7 @@ struct Server::Parts {
   Metrics metrics;
   Ledger ledger;
   PrefixCache prefixes;
+  SessionStates session_states;
   IoQueue events{kIoQueueCapacity};
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Transport> transport;

@@ -15,7 +15,15 @@ Status CheckArgs(const RunArgs& args) {
   if (prompts > 1) {
     return Bad("run: more than one of `prompt`, `ids` and `messages` is given", "give one of them");
   }
-  if (prompts == 0) {
+  const bool in_session = !args.session.empty();
+  if (in_session && args.messages) {
+    return Bad("run: a session has its own messages",
+               "give what is said next as `prompt`; session_undo takes turns back");
+  }
+  if (args.session_undo > 0 && !in_session) {
+    return Bad("run: `session_undo` needs a session", "give `session`");
+  }
+  if (prompts == 0 && !(in_session && args.raw)) {
     return Bad("run: there is no prompt",
                "give `prompt` (text), `ids` (token ids) or `messages` (a conversation)");
   }

@@ -12,9 +12,10 @@ namespace mk::protocol {
 // What a text may be.
 enum class TextForm {
   kAny,
-  kPath,   // empty or an absolute path
-  kModel,  // empty, a name without '/', or an absolute path
-  kLine,   // no control characters
+  kPath,     // empty or an absolute path
+  kModel,    // empty, a name without '/', or an absolute path
+  kLine,     // no control characters
+  kSession,  // empty or a name of a session
 };
 
 // What a value must satisfy beside its type. Lists: the rule holds for every item, `items` for

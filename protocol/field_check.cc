@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "protocol/session_messages.h"
 #include "protocol/utf8.h"
 
 namespace mk::protocol {
@@ -55,6 +56,12 @@ Status CheckForm(std::string_view value, TextForm form, const std::string& name)
   if (form == TextForm::kLine) {
     if (HasControlCharacter(value)) return Bad(name, "holds control characters");
     return {};
+  }
+  if (form == TextForm::kSession) {
+    if (value.empty() || IsSessionName(value)) return {};
+    return Bad(name, "is no name of a session: \"" + Shown(value) + "\"",
+               "names are up to " + std::to_string(kMaxSessionNameBytes) +
+                   " letters, digits, '.', '_' and '-', with a letter or a digit first");
   }
   if (value.find('\0') != std::string_view::npos) return Bad(name, "holds a zero byte");
   if (value.empty() || value.front() == '/') return {};

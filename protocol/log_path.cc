@@ -39,6 +39,12 @@ Result<std::string> JobFolderOf(const std::string& socket) {
   return *directory + "/jobs" + OwnMark(socket);
 }
 
+Result<std::string> SessionFolderOf(const std::string& socket) {
+  Result<std::string> directory = StateDirectory();
+  if (!directory) return directory;
+  return *directory + "/sessions" + OwnMark(socket);
+}
+
 std::string RotatedLog(const std::string& file, size_t number) {
   if (number == 0) return file;
   const size_t dot = file.rfind('.');

@@ -1,5 +1,5 @@
-// Where the daemon's log and its jobs are, for the daemon that writes them and the client that
-// shows the log.
+// Where the daemon's log, its jobs and its sessions are, for the daemon that writes them and the
+// client that shows the log.
 
 #pragma once
 
@@ -20,6 +20,9 @@ Result<std::string> LogFileOf(const std::string& socket);
 
 // $XDG_STATE_HOME/microkimi/jobs, or a folder with the same digest in its name.
 Result<std::string> JobFolderOf(const std::string& socket);
+
+// $XDG_STATE_HOME/microkimi/sessions, or a folder with the same digest in its name.
+Result<std::string> SessionFolderOf(const std::string& socket);
 
 // The log that was written before: microkimid.1.log, and microkimid.2.log before that. 0: `file`.
 std::string RotatedLog(const std::string& file, size_t number);

@@ -37,6 +37,7 @@
 #include "protocol/limits.h"
 #include "protocol/metrics_messages.h"
 #include "protocol/model_selector.h"
+#include "protocol/session_messages.h"
 #include "protocol/version.h"
 
 namespace mk::protocol {
@@ -93,7 +94,7 @@ inline constexpr const char* kBackground = "background";
 
 struct RunArgs {
   ModelSelector model;
-  // Exactly one of the three.
+  // Exactly one of the three; in a session no messages, and with `raw` none of them at all.
   std::optional<std::string> prompt;        // UTF-8
   std::optional<std::vector<int32_t>> ids;  // as they are, nothing is put before them
   std::optional<std::vector<ConversationMessage>> messages;  // the next turn is generated
@@ -120,6 +121,13 @@ struct RunArgs {
   bool want_routes = false;
   bool stats = false;                // percentiles in `timing`
   uint32_t window = kDefaultWindow;  // replies that may be unacknowledged
+  // Name of the session that it goes on with; "": none. The model, its precision and the form of
+  // the text are then the session's where they are left open here. `prompt` is what is said next;
+  // a text is gone on with where there is none. A `system` message replaces the session's; ""
+  // removes it.
+  std::string session;
+  // Turns of the session, from the last one back, whose place this one takes when it is kept.
+  uint64_t session_undo = 0;
   bool operator==(const RunArgs&) const = default;
 };
 
@@ -164,10 +172,13 @@ struct MetricsArgs {
 };
 
 // In the order of Op.
-using Args = std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs,
-                          RunArgs, CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs,
-                          VerifyArgs, BuildArgs, BenchArgs, MetricsArgs, JobsArgs, JobStartArgs,
-                          JobAttachArgs, JobShowArgs, JobCancelArgs, JobResumeArgs, JobRemoveArgs>;
+using Args =
+    std::variant<HelloArgs, PingArgs, StatusArgs, ModelsArgs, LoadArgs, UnloadArgs, RunArgs,
+                 CancelArgs, AckArgs, StopArgs, TokenizeArgs, DetokenizeArgs, VerifyArgs, BuildArgs,
+                 BenchArgs, MetricsArgs, JobsArgs, JobStartArgs, JobAttachArgs, JobShowArgs,
+                 JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
+                 SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
+                 SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs>;
 
 enum class Op {
   kHello,
@@ -193,6 +204,16 @@ enum class Op {
   kJobCancel,
   kJobResume,
   kJobRemove,
+  kSessions,
+  kSessionNew,
+  kSessionShow,
+  kSessionFork,
+  kSessionUndo,
+  kSessionRename,
+  kSessionRemove,
+  kSessionSave,
+  kSessionRestore,
+  kSessionDiff,
 };
 
 struct Request {
@@ -467,6 +488,7 @@ struct RunDone {
   // cache, with the bits of reading; "live", of a state that goes on as it was left, whose bits are
   // those of its own run and not always those of reading all tokens as one prompt.
   std::string prefix = "cold";
+  std::optional<SessionStep> session;  // of a run in one
   bool operator==(const RunDone&) const = default;
 };
 
@@ -501,11 +523,14 @@ struct DetokenizeDone {
 
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
-using Body = std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error,
-                          HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone,
-                          RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone,
-                          VerifyDone, BuildDone, BenchDone, MetricsDone, JobsDone, JobStartDone,
-                          JobAttachDone, JobShowDone, JobCancelDone, JobResumeDone, JobRemoveDone>;
+using Body =
+    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error, HelloDone,
+                 PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone, CancelDone,
+                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone, BenchDone,
+                 MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
+                 JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone,
+                 SessionForkDone, SessionUndoDone, SessionRenameDone, SessionRemoveDone,
+                 SessionSaveDone, SessionRestoreDone, SessionDiffDone>;
 
 struct Reply {
   uint64_t id = 0;

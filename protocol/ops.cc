@@ -32,6 +32,16 @@ constexpr std::array kOps = {
     OpInfo{Op::kJobCancel, "job_cancel", true, false, "end a job"},
     OpInfo{Op::kJobResume, "job_resume", true, false, "start a job again that ended unfinished"},
     OpInfo{Op::kJobRemove, "job_remove", true, false, "forget jobs that have ended"},
+    OpInfo{Op::kSessions, "sessions", false, false, "the sessions that are kept"},
+    OpInfo{Op::kSessionNew, "session_new", false, false, "make a session that nothing was said in"},
+    OpInfo{Op::kSessionShow, "session_show", false, false, "a session and what was said in it"},
+    OpInfo{Op::kSessionFork, "session_fork", false, false, "copy a session"},
+    OpInfo{Op::kSessionUndo, "session_undo", false, false, "take back the last turns of a session"},
+    OpInfo{Op::kSessionRename, "session_rename", false, false, "give a session another name"},
+    OpInfo{Op::kSessionRemove, "session_remove", false, false, "forget sessions"},
+    OpInfo{Op::kSessionSave, "session_save", false, false, "write a session's state into a pack"},
+    OpInfo{Op::kSessionRestore, "session_restore", false, false, "make a session of a pack"},
+    OpInfo{Op::kSessionDiff, "session_diff", false, false, "where two sessions part"},
 };
 
 constexpr bool InOrder() {

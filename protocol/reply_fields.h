@@ -9,6 +9,7 @@
 #include "protocol/job_fields.h"
 #include "protocol/messages.h"
 #include "protocol/metrics_fields.h"
+#include "protocol/session_fields.h"
 
 namespace mk::protocol {
 
@@ -216,7 +217,8 @@ struct Schema<RunDone> {
       Required("prompt_ids", &RunDone::prompt_ids), Required("ids", &RunDone::ids),
       Required("usage", &RunDone::usage), Required("timing", &RunDone::timing),
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
-      Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix));
+      Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
+      Optional("session", &RunDone::session));
 };
 
 template <>

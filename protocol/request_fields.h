@@ -18,6 +18,7 @@ inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kM
 inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft|dsv4");
 inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
 inline constexpr Rule kPriorityRule = Rule{}.OneOf("interactive|background");
+inline constexpr Rule kSessionRule = Rule{}.NotEmpty().Form(TextForm::kSession);
 inline constexpr Rule kIdsRule =
     Rule{}.Range(0, kMaxTokenId).Items(static_cast<size_t>(kMaxTokens));
 
@@ -132,7 +133,11 @@ struct Schema<RunArgs> {
                "send the experts that every layer picked, for every token"),
       Optional("stats", &RunArgs::stats, "send percentiles of the time per token"),
       Optional("window", &RunArgs::window, "replies that may be unacknowledged",
-               Rule{}.Range(1, kMaxWindow)));
+               Rule{}.Range(1, kMaxWindow)),
+      Optional("session", &RunArgs::session, "session to go on with; empty: none",
+               Rule{}.Form(TextForm::kSession)),
+      Optional("session_undo", &RunArgs::session_undo,
+               "last turns of the session whose place this one takes"));
 };
 
 template <>
@@ -267,6 +272,83 @@ struct Schema<JobRemoveArgs> {
   static constexpr auto fields = std::make_tuple(
       Optional("ids", &JobRemoveArgs::ids, "jobs that have ended", kJobIdRule.Items(1024)),
       Optional("ended", &JobRemoveArgs::ended, "all that have ended"));
+};
+
+// A path, or a name in the folder of packs.
+inline constexpr Rule kPackRule = kModelRule;
+
+template <>
+struct Schema<SessionsArgs> {
+  static constexpr auto fields = std::make_tuple();
+};
+
+template <>
+struct Schema<SessionNewArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("name", &SessionNewArgs::name, "name of the new session", kSessionRule),
+      Inline(&SessionNewArgs::model),
+      Optional("precision", &SessionNewArgs::precision, "arithmetic; auto: that of the first run",
+               kPrecisionRule),
+      Optional("system", &SessionNewArgs::system, "system message; makes it a conversation"));
+};
+
+template <>
+struct Schema<SessionShowArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Required("name", &SessionShowArgs::name, "session to show", kSessionRule));
+};
+
+template <>
+struct Schema<SessionForkArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("from", &SessionForkArgs::from, "session to copy", kSessionRule),
+      Required("name", &SessionForkArgs::name, "name of the copy", kSessionRule),
+      Optional("turns", &SessionForkArgs::turns, "turns to copy, from the first; none: all"));
+};
+
+template <>
+struct Schema<SessionUndoArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("name", &SessionUndoArgs::name, "session to take turns back from", kSessionRule),
+      Optional("turns", &SessionUndoArgs::turns, "turns to take back; none: all"));
+};
+
+template <>
+struct Schema<SessionRenameArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Required("from", &SessionRenameArgs::from, "session to rename", kSessionRule),
+                      Required("name", &SessionRenameArgs::name, "its new name", kSessionRule));
+};
+
+template <>
+struct Schema<SessionRemoveArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("names", &SessionRemoveArgs::names, "sessions to remove", kSessionRule.Items(1024)));
+};
+
+template <>
+struct Schema<SessionSaveArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("name", &SessionSaveArgs::name, "session whose state is saved", kSessionRule),
+      Optional("pack", &SessionSaveArgs::pack,
+               "path, or name in the folder of packs; empty: the session's name", kPackRule),
+      Optional("replace", &SessionSaveArgs::replace, "replace a pack that exists"));
+};
+
+template <>
+struct Schema<SessionRestoreArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("name", &SessionRestoreArgs::name, "name of the new session", kSessionRule),
+      Required("pack", &SessionRestoreArgs::pack, "path, or name in the folder of packs",
+               kPackRule.NotEmpty()),
+      Inline(&SessionRestoreArgs::model));
+};
+
+template <>
+struct Schema<SessionDiffArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("a", &SessionDiffArgs::a, "session", kSessionRule),
+      Required("b", &SessionDiffArgs::b, "session to compare it with", kSessionRule));
 };
 
 }  // namespace mk::protocol

@@ -3,18 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <span>
 #include <system_error>
 #include <utility>
 
 #include "daemon/dirs.h"
+#include "daemon/record_file.h"
 #include "engine/base/atomic_file.h"
 #include "engine/base/file.h"
-#include "engine/format/digest.h"
 
 namespace mk::daemon {
 namespace {
@@ -22,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic("MKJOB1\n\0", 8);
-constexpr size_t kHeadBytes = kMagic.size() + 2 * sizeof(uint64_t);
+static_assert(kMagic.size() == kRecordMagicBytes);
 constexpr std::string_view kSuffix = ".job";
 constexpr std::string_view kBad = ".job.bad";
 constexpr std::string_view kTemporary = ".job.tmp.";
@@ -32,22 +30,6 @@ constexpr uint64_t kMaxFileBytes = uint64_t{8} << 20;
 constexpr size_t kMaxFiles = 20'000;
 constexpr size_t kMaxBad = 16;
 
-static_assert(std::endian::native == std::endian::little);
-
-uint64_t NumberAt(std::string_view bytes, size_t offset) {
-  uint64_t number = 0;
-  std::memcpy(&number, bytes.data() + offset, sizeof number);
-  return number;
-}
-
-void Append(std::string& bytes, uint64_t number) {
-  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
-}
-
-uint64_t DigestOf(std::string_view payload) {
-  return Xxh3Of(std::as_bytes(std::span(payload.data(), payload.size())));
-}
-
 struct Named {
   std::string name;
   fs::file_time_type time;
@@ -56,24 +38,13 @@ struct Named {
 }  // namespace
 
 std::string EncodeJobFile(const protocol::JobRecord& record) {
-  const std::string payload = protocol::EncodeJobRecord(record);
-  std::string bytes(kMagic);
-  Append(bytes, payload.size());
-  Append(bytes, DigestOf(payload));
-  return bytes + payload;
+  return EncodeRecordFile(kMagic, protocol::EncodeJobRecord(record));
 }
 
 Result<protocol::JobRecord> DecodeJobFile(std::string_view bytes) {
-  if (bytes.size() < kHeadBytes) return Fail(ErrorCode::kCorrupt, "it is too short");
-  if (!bytes.starts_with(kMagic)) return Fail(ErrorCode::kCorrupt, "it is no record of a job");
-  const std::string_view payload = bytes.substr(kHeadBytes);
-  if (NumberAt(bytes, kMagic.size()) != payload.size()) {
-    return Fail(ErrorCode::kCorrupt, "its length is not the one that it tells");
-  }
-  if (NumberAt(bytes, kMagic.size() + sizeof(uint64_t)) != DigestOf(payload)) {
-    return Fail(ErrorCode::kCorrupt, "its digest is wrong");
-  }
-  auto record = protocol::DecodeJobRecord(payload);
+  auto payload = DecodeRecordFile(kMagic, "record of a job", bytes);
+  if (!payload) return Fail(payload.error());
+  auto record = protocol::DecodeJobRecord(*payload);
   if (record) return std::move(*record);
   const bool newer = record.error().code == protocol::ErrorCode::kUnsupportedVersion;
   return Fail(newer ? ErrorCode::kUnsupported : ErrorCode::kCorrupt, record.error().message);

@@ -1,10 +1,10 @@
 // JobStore: the records of jobs on disk, one file each.
 //
-//   <directory>/<id>.job: "MKJOB1\n\0", payload bytes (u64), XXH3-64 of the payload (u64), payload
+//   <directory>/<id>.job: a JobRecord in a record file (record_file.h) of the magic "MKJOB1\n\0"
 //
-// with the numbers in little-endian and a JobRecord as the payload. A file appears complete or not
-// at all: it is written beside its place, synced and renamed. What cannot be read is set aside as
-// <id>.job.bad, of which some are kept for people to look at, and never tried again.
+// A file appears complete or not at all: it is written beside its place, synced and renamed. What
+// cannot be read is set aside as <id>.job.bad, of which some are kept for people to look at, and
+// never tried again.
 //
 // Blocks on the disk. Not thread-safe.
 

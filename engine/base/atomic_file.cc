@@ -16,16 +16,6 @@ std::string DirectoryOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-Status SyncDirectory(const std::string& directory) {
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return Fail(SystemError(errno, "open", directory));
-  // Some network file systems cannot sync a directory and say so with EINVAL.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
-    return Fail(SystemError(errno, "sync", directory));
-  }
-  return {};
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path, std::string temp_path, UniqueFd fd)
@@ -93,6 +83,16 @@ Status WriteFileAtomically(const std::string& path, std::string_view content, un
   const Status written = file->WriteAt(0, std::as_bytes(std::span(content)));
   if (!written) return written;
   return file->Commit();
+}
+
+Status SyncDirectory(const std::string& directory) {
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return Fail(SystemError(errno, "open", directory));
+  // Some network file systems cannot sync a directory and say so with EINVAL.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
+    return Fail(SystemError(errno, "sync", directory));
+  }
+  return {};
 }
 
 Result<uint64_t> FreeSpaceFor(const std::string& path) {

@@ -57,6 +57,10 @@ class AtomicFile {
 // Writes a whole small file atomically.
 Status WriteFileAtomically(const std::string& path, std::string_view content, unsigned mode = 0644);
 
+// After it, files that were made, renamed or removed in the directory are so after a power cut too.
+// Errors: kIo and those of opening it.
+Status SyncDirectory(const std::string& directory);
+
 // Bytes that an unprivileged user can still write in the directory of `path`.
 Result<uint64_t> FreeSpaceFor(const std::string& path);
 

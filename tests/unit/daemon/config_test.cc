@@ -89,7 +89,10 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   other.jobs_at_once = other.jobs_keep = -7;
   other.memory = other.spine_cache_limit = other.spine_cache_smallest = 7;
   other.prefix_cache_limit = other.jobs_read_limit = 7;
+  other.session_states = -7;
+  other.session_states_limit = other.session_memory_limit = 7;
   other.keep_alive = other.idle_exit = other.jobs_keep_for = std::chrono::milliseconds(7);
+  other.session_idle = std::chrono::milliseconds(7);
   other.precision = Precision::kExact;
   other.spine_cache = other.prefix_cache = false;
   const Config defaults;

@@ -44,6 +44,11 @@ json ArgsFor(const std::string& op) {
   if (op == "detokenize") return {{"ids", json::array({1})}};
   if (op == "build") return {{"out", "/o.bin"}};
   if (op == "cancel") return {{"request", 1}};
+  if (op == "session_fork" || op == "session_rename") return {{"from", "a"}, {"name", "b"}};
+  if (op == "session_diff") return {{"a", "a"}, {"b", "b"}};
+  if (op == "session_remove") return {{"names", json::array({"a"})}};
+  if (op == "session_restore") return {{"name", "a"}, {"pack", "p"}};
+  if (op.starts_with("session_")) return {{"name", "a"}};
   if (op == "ack") return {{"request", 1}, {"seq", 1}};
   return json::object();
 }
@@ -58,7 +63,8 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 }
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
-  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify", "bench"}) {
+  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify", "bench",
+                         "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
@@ -69,6 +75,28 @@ void AddModelLimits(std::vector<FieldLimit>& limits) {
       limits.push_back({op, field, "/v", "v"});
     }
   }
+}
+
+void AddSessionLimits(std::vector<FieldLimit>& limits) {
+  const std::pair<const char*, const char*> names[] = {
+      {"run", "session"},          {"session_new", "name"},    {"session_show", "name"},
+      {"session_fork", "from"},    {"session_fork", "name"},   {"session_undo", "name"},
+      {"session_rename", "from"},  {"session_rename", "name"}, {"session_save", "name"},
+      {"session_restore", "name"}, {"session_diff", "a"},      {"session_diff", "b"}};
+  for (const auto& [op, field] : names) {
+    limits.push_back({op, field, std::string(64, 'x'), std::string(65, 'x')});
+    limits.push_back({op, field, "A-1._", "-a"});
+    limits.push_back({op, field, "a", "a/b"});
+    if (std::string(field) != "session") limits.push_back({op, field, "a", ""});
+  }
+  limits.push_back({"session_remove", "names", Times(1024, "a"), Times(1025, "a")});
+  limits.push_back({"session_remove", "names", json::array({"a"}), json::array({".."})});
+  limits.push_back({"session_undo", "turns", 0, -1});
+  limits.push_back({"session_fork", "turns", 0, -1});
+  limits.push_back({"session_new", "precision", "bf16", "f64"});
+  limits.push_back({"session_save", "pack", Path(4096), Path(4097)});
+  limits.push_back({"session_save", "pack", "kept", "./kept"});
+  limits.push_back({"session_restore", "pack", "kept", ""});
 }
 
 std::vector<FieldLimit> AllLimits() {
@@ -134,6 +162,7 @@ std::vector<FieldLimit> AllLimits() {
       {"metrics", "form", "families", "json"},
   };
   AddModelLimits(limits);
+  AddSessionLimits(limits);
   return limits;
 }
 

@@ -33,6 +33,8 @@ RunArgs FullRun() {
   args.want_routes = true;
   args.stats = true;
   args.window = 33;
+  args.session = "story";
+  args.session_undo = 2;
   return args;
 }
 
@@ -86,6 +88,10 @@ JobStatus SomeJob() {
           4,        JobError{"io_error", "m", "h"}};
 }
 
+SessionInfo SomeSession() {
+  return {"story", "text", "/m.bin", "00ff", "q8", 1, 2, 3, 4, 5, 6, "old", true, 7};
+}
+
 StatusDone FullStatus() {
   StatusDone done;
   done.version = "1.2.3";
@@ -124,6 +130,7 @@ RunDone FullRunDone() {
   done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, UINT64_MAX, "exact", false, {"x"}, 9};
   done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
   done.warnings = {"w"};
+  done.session = SessionStep{"story", 1, 2, true, true, 3, 4.5, "ab"};
   done.prefix = "live";
   return done;
 }
@@ -203,6 +210,16 @@ std::vector<Request> SampleRequests() {
       JobStartArgs{{{}, FullBuild(), {}}},
       JobStartArgs{{{}, {}, BenchArgs{Selector(), "q8", true, 3}}},
       JobRemoveArgs{{}, true},
+      SessionsArgs{},
+      SessionNewArgs{"story", Selector(), "q8", "s"},
+      SessionShowArgs{"story"},
+      SessionForkArgs{"story", "other", 2},
+      SessionUndoArgs{"story", 3},
+      SessionRenameArgs{"story", "other"},
+      SessionRemoveArgs{{"story", "other"}},
+      SessionSaveArgs{"story", "/p.mkmem", true},
+      SessionRestoreArgs{"story", "pack", Selector()},
+      SessionDiffArgs{"story", "other"},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -253,6 +270,23 @@ std::vector<SampleReply> SampleReplies() {
       {JobCancelDone{{SomeJob(), {}}}, Op::kJobCancel},
       {JobResumeDone{{SomeJob(), {{}, {}, FullBench()}}}, Op::kJobResume},
       {JobRemoveDone{3}, Op::kJobRemove},
+      {SessionsDone{{SomeSession()}, {"a is damaged"}}, Op::kSessions},
+      {SessionNewDone{SomeSession()}, Op::kSessionNew},
+      {SessionShowDone{SomeSession(),
+                       "be brief",
+                       "k3",
+                       false,
+                       {{"Hi", "Hello", "hm", "stop", 3, 9, std::string(64, 'a'), 7}}},
+       Op::kSessionShow},
+      {SessionForkDone{SomeSession()}, Op::kSessionFork},
+      {SessionUndoDone{SomeSession(), 2}, Op::kSessionUndo},
+      {SessionRenameDone{SomeSession()}, Op::kSessionRename},
+      {SessionRemoveDone{2}, Op::kSessionRemove},
+      {SessionSaveDone{"/p.mkmem", "ab", 3, 4}, Op::kSessionSave},
+      {SessionRestoreDone{SomeSession()}, Op::kSessionRestore},
+      {SessionDiffDone{
+           1, 2, 3, 4, 5, 6, "a", "b", true, "no state", true, {{"kda_matrix", 1, 2, 3, 0.5}}, 7},
+       Op::kSessionDiff},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;

@@ -1,0 +1,145 @@
+#include "daemon/sessions/session_states.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/model/state.h"
+
+namespace mk::daemon {
+
+SessionShelf::~SessionShelf() {
+  states_.Remove(*this);
+}
+
+uint64_t SessionShelf::CostOf(const RunState& state) const {
+  return own_bytes_(*state.sequence) + state.tokens.size() * sizeof(int32_t) +
+         state.logits.size() * sizeof(float);
+}
+
+std::shared_ptr<const RunState> SessionShelf::Find(const std::string& state_id) {
+  std::lock_guard lock(states_.mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.state_id != state_id) continue;
+    entry.used = std::chrono::steady_clock::now();
+    return entry.state;
+  }
+  return nullptr;
+}
+
+void SessionShelf::Put(const std::string& state_id, const RunState& state) {
+  const auto now = std::chrono::steady_clock::now();
+  std::lock_guard lock(states_.mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.state_id != state_id) continue;
+    entry.used = now;
+    return;
+  }
+  auto memory = states_.ReserveLocked(CostOf(state));
+  if (!memory) return;
+  entries_.push_back({state_id, std::make_shared<RunState>(state), std::move(*memory), now});
+}
+
+// What went may have shared pages with those that stay.
+void SessionShelf::ChargeAnew() {
+  for (Entry& entry : entries_) {
+    const uint64_t cost = CostOf(*entry.state);
+    if (cost <= entry.memory.bytes()) continue;
+    entry.memory.Release();
+    entry.memory = states_.ledger_.Book(MemoryUse::kSessions, cost);
+  }
+}
+
+std::shared_ptr<SessionShelf> SessionStates::NewShelf(SessionShelf::OwnBytes own_bytes) {
+  auto shelf = std::make_shared<SessionShelf>(*this, std::move(own_bytes));
+  std::lock_guard lock(mutex_);
+  shelves_.push_back(shelf.get());
+  return shelf;
+}
+
+std::shared_ptr<SessionShelf> SessionStates::NewShelf(const Model& model) {
+  // The keeper lives as long as the model, and the shelf goes before it.
+  const auto keeper = KeeperOf(model);
+  const StateKeeper* known = keeper ? *keeper : nullptr;
+  return NewShelf([known](const Sequence& sequence) -> uint64_t {
+    return known != nullptr ? known->OwnBytes(sequence) : sequence.state_bytes();
+  });
+}
+
+void SessionStates::Remove(const SessionShelf& shelf) {
+  std::lock_guard lock(mutex_);
+  std::erase(shelves_, &shelf);
+}
+
+uint64_t SessionStates::BytesLocked() const {
+  uint64_t bytes = 0;
+  for (const SessionShelf* shelf : shelves_) {
+    for (const auto& entry : shelf->entries_) bytes += entry.memory.bytes();
+  }
+  return bytes;
+}
+
+// False: there is none left.
+bool SessionStates::DropOldest() {
+  SessionShelf* from = nullptr;
+  size_t oldest = 0;
+  for (SessionShelf* shelf : shelves_) {
+    for (size_t i = 0; i < shelf->entries_.size(); ++i) {
+      if (from != nullptr && shelf->entries_[i].used >= from->entries_[oldest].used) continue;
+      from = shelf;
+      oldest = i;
+    }
+  }
+  if (from == nullptr) return false;
+  from->entries_.erase(from->entries_.begin() + static_cast<ptrdiff_t>(oldest));
+  return true;
+}
+
+void SessionStates::DropTo(uint64_t most) {
+  while (BytesLocked() > most && DropOldest()) {
+    while (BytesLocked() > most && DropOldest()) {
+    }
+    for (SessionShelf* shelf : shelves_) shelf->ChargeAnew();
+  }
+}
+
+void SessionStates::SetLimit(uint64_t limit) {
+  std::lock_guard lock(mutex_);
+  limit_ = limit;
+  DropTo(limit_);
+}
+
+uint64_t SessionStates::Reclaim(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const uint64_t before = BytesLocked();
+  DropTo(before - std::min(before, bytes));
+  return before - BytesLocked();
+}
+
+void SessionStates::DropUnused(Time before) {
+  std::lock_guard lock(mutex_);
+  for (SessionShelf* shelf : shelves_) {
+    const size_t gone =
+        std::erase_if(shelf->entries_, [&](const auto& entry) { return entry.used < before; });
+    if (gone > 0) shelf->ChargeAnew();
+  }
+}
+
+SessionStates::Counts SessionStates::counts() const {
+  std::lock_guard lock(mutex_);
+  Counts counts{0, BytesLocked(), limit_};
+  for (const SessionShelf* shelf : shelves_) counts.states += shelf->entries_.size();
+  return counts;
+}
+
+std::optional<Reservation> SessionStates::ReserveLocked(uint64_t bytes) {
+  if (bytes > limit_) return std::nullopt;
+  DropTo(limit_ - bytes);
+  while (true) {
+    auto memory = ledger_.Reserve(MemoryUse::kSessions, bytes);
+    const uint64_t held = BytesLocked();
+    if (memory || held == 0) return memory;
+    DropTo(held - 1);
+  }
+}
+
+}  // namespace mk::daemon
