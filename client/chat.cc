@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/answer_text.h"
+#include "client/command_line.h"
 #include "client/job.h"
 #include "client/report.h"
 #include "client/run_report.h"
@@ -63,7 +64,100 @@ Result<Session*> Chat::Connect() {
   return &*session_;
 }
 
+// States may be large, and disks slow.
+constexpr milliseconds kSessionPatience{120'000};
+
+template <typename Done>
+Result<Done> Chat::AskSession(const protocol::Args& args) {
+  for (bool again = false;; again = true) {
+    Result<Session*> session = Connect();
+    if (!session) return Fail(std::move(session.error()));
+    auto done = AskFor<Done>(**session, args, kSessionPatience);
+    if (done || done.error().code != ErrorCode::kUnreachable || again) return done;
+    session_.reset();  // the daemon left since the last turn
+  }
+}
+
+// What the daemon has of the session takes the place of what was known here.
+Status Chat::ReadSession() {
+  auto told = AskSession<protocol::SessionShowDone>(protocol::SessionShowArgs{settings_.session});
+  if (!told && told.error().code != ErrorCode::kNotFound) return Fail(std::move(told.error()));
+  conversation_.turns.clear();
+  session_system_.reset();
+  if (!told) return {};
+  session_system_ = told->system;
+  if (!conversation_.system) conversation_.system = told->system;
+  for (protocol::SessionTurn& turn : told->turns) {
+    conversation_.turns.push_back(
+        {std::move(turn.user),
+         {"assistant", std::move(turn.content), std::move(turn.reasoning), {}}});
+  }
+  const protocol::SessionInfo& info = told->session;
+  if (settings_.args.model.model.empty()) settings_.args.model.model = info.model;
+  if (settings_.args.precision == protocol::kAutoPrecision && !info.precision.empty()) {
+    settings_.args.precision = info.precision;
+  }
+  if (info.kind == protocol::kTextSession) settings_.plain = true;
+  if (!told->turns.empty() && info.kind == protocol::kChatSession) {
+    settings_.args.dialect = told->dialect;
+    settings_.args.thinking = told->thinking;
+  }
+  return {};
+}
+
+Status Chat::UseSession(const std::string& name) {
+  const std::string before = std::exchange(settings_.session, name);
+  const ChatSettings settings = settings_;
+  const Conversation said = std::exchange(conversation_, {});
+  settings_.args.model = {};
+  settings_.args.precision = protocol::kAutoPrecision;
+  settings_.plain = false;
+  Status opened = Open();
+  if (opened) return {};
+  settings_ = settings;
+  settings_.session = before;
+  conversation_ = said;
+  return opened;
+}
+
+Status Chat::ForkSession(const std::string& name) {
+  auto done =
+      AskSession<protocol::SessionForkDone>(protocol::SessionForkArgs{settings_.session, name, {}});
+  if (!done) return Fail(std::move(done.error()));
+  return {};
+}
+
+Result<std::string> Chat::SaveSession(const std::string& pack) {
+  auto done = AskSession<protocol::SessionSaveDone>(
+      protocol::SessionSaveArgs{settings_.session, PackArgument(pack), false});
+  if (!done) return Fail(std::move(done.error()));
+  return std::move(done->path);
+}
+
+Status Chat::Undo(size_t count) {
+  if (in_session()) {
+    auto done =
+        AskSession<protocol::SessionUndoDone>(protocol::SessionUndoArgs{settings_.session, count});
+    if (!done) return Fail(std::move(done.error()));
+  }
+  conversation_.turns.resize(conversation_.turns.size() - count);
+  return Changed();
+}
+
+Status Chat::Reset() {
+  if (in_session() && !conversation_.turns.empty()) {
+    auto done =
+        AskSession<protocol::SessionUndoDone>(protocol::SessionUndoArgs{settings_.session, {}});
+    if (!done) return Fail(std::move(done.error()));
+  }
+  conversation_.turns.clear();
+  return Changed();
+}
+
 Status Chat::Open() {
+  if (in_session()) {
+    if (Status read = ReadSession(); !read) return read;
+  }
   Result<Session*> session = Connect();
   if (!session) return Fail(std::move(session.error()));
   const protocol::RunArgs& args = settings_.args;
@@ -102,7 +196,14 @@ Status Chat::ChangeModel(const std::string& model) {
 protocol::RunArgs Chat::ArgsOf(const std::optional<std::string>& user) {
   protocol::RunArgs args = settings_.args;
   args.raw = plain_;
-  args.messages = plain_ ? conversation_.PlainMessages(user) : conversation_.Messages(user);
+  if (in_session()) {
+    args.session = settings_.session;
+    args.session_undo = replaces_;
+    args.prompt = user;
+    if (conversation_.system != session_system_) args.system = conversation_.system.value_or("");
+  } else {
+    args.messages = plain_ ? conversation_.PlainMessages(user) : conversation_.Messages(user);
+  }
   if (plain_) args.dialect.clear();
   // Of the order of the answers alone, so that a chat can be repeated. Wraps around.
   if (args.seed) *args.seed += asked_;
@@ -123,7 +224,9 @@ TurnEnd Chat::Retry() {
   Turn last = std::move(conversation_.turns.back());
   conversation_.turns.pop_back();
   const size_t before = conversation_.turns.size();
+  replaces_ = in_session() ? 1 : 0;
   const TurnEnd end = Ask(last.user);
+  replaces_ = 0;
   if (conversation_.turns.size() == before) conversation_.turns.push_back(std::move(last));
   return end;
 }
@@ -185,14 +288,15 @@ TurnEnd Chat::Keep(const std::optional<std::string>& user, Result<StreamEnd>& en
   auto* done = end && end->body ? std::get_if<protocol::RunDone>(&*end->body) : nullptr;
   const bool something = !said.answer.content.empty() || !said.answer.reasoning.empty();
   if (done != nullptr) {
-    if (!interrupted || !done->ids.empty()) {
-      KeepTurn(user, {"assistant", done->text, done->reasoning, done->ids});
-    }
+    const bool kept =
+        in_session() ? done->session && done->session->kept : !interrupted || !done->ids.empty();
+    if (kept) KeepTurn(user, {"assistant", done->text, done->reasoning, done->ids});
+    if (in_session()) FollowSession(*done);
     last_ = std::move(*done);
     if (!settings_.json) output_.Write(last_->rest);
     result.code = FinishTurn(*last_);
   } else {
-    if (something) KeepTurn(user, std::move(said.answer));
+    if (something && !in_session()) KeepTurn(user, std::move(said.answer));
     if (!settings_.json && !output_.at_line_start()) output_.Write("\n");
     const auto* failed = end && end->body ? std::get_if<protocol::Error>(&*end->body) : nullptr;
     if (!end) {
@@ -203,7 +307,8 @@ TurnEnd Chat::Keep(const std::optional<std::string>& user, Result<StreamEnd>& en
   }
   if (interrupted) {
     result.code = protocol::kExitInterrupted;
-    if (settings_.interactive) Note(something ? "stopped; what was said is kept" : "stopped");
+    const bool kept = something && (done != nullptr || !in_session());
+    if (settings_.interactive) Note(kept ? "stopped; what was said is kept" : "stopped");
   }
   if (Status saved = Changed(); !saved) result.code = ReportError(saved.error());
   return result;
@@ -211,6 +316,17 @@ TurnEnd Chat::Keep(const std::optional<std::string>& user, Result<StreamEnd>& en
 
 void Chat::KeepTurn(const std::optional<std::string>& user, protocol::ConversationMessage answer) {
   conversation_.turns.push_back({user, std::move(answer)});
+}
+
+// Somebody else may have gone on with the session, or a turn was kept whose end was not heard.
+void Chat::FollowSession(const protocol::RunDone& done) {
+  if (!done.session) return;
+  session_system_ = done.session->kept ? conversation_.system : session_system_;
+  if (done.session->created && settings_.interactive) {
+    Note("session " + settings_.session + " is new");
+  }
+  if (done.session->turns == conversation_.turns.size()) return;
+  if (Status read = ReadSession(); !read) ReportError(read.error());
 }
 
 int Chat::FinishTurn(const protocol::RunDone& done) {

@@ -23,7 +23,8 @@ struct ChatSettings {
   bool json = false;       // an object per turn instead of text
   bool stats = false;      // a line on stderr after every turn
   bool interactive = false;
-  std::string save;  // transcript that is kept up to date; empty: none
+  std::string save;     // transcript that is kept up to date; empty: none
+  std::string session;  // that the daemon keeps the conversation in; empty: none
 };
 
 // How a turn ended.
@@ -57,6 +58,16 @@ class Chat {
   // Of the last answer.
   const std::optional<protocol::RunDone>& last() const { return last_; }
   protocol::Status Save(const std::string& path) const;
+  // Takes back the last turns, in the session too.
+  protocol::Status Undo(size_t count);
+  // Begins anew.
+  protocol::Status Reset();
+
+  // Of a chat in a session: another one from now on, which may be new; its copy; its state as a
+  // pack, whose path is given.
+  protocol::Status UseSession(const std::string& name);
+  protocol::Status ForkSession(const std::string& name);
+  protocol::Result<std::string> SaveSession(const std::string& pack);
   // After a change of the conversation that was no turn: updates the transcript.
   protocol::Status Changed() const;
 
@@ -64,6 +75,11 @@ class Chat {
   struct Said;
 
   protocol::Result<Session*> Connect();
+  bool in_session() const { return !settings_.session.empty(); }
+  protocol::Status ReadSession();
+  template <typename Done>
+  protocol::Result<Done> AskSession(const protocol::Args& args);
+  void FollowSession(const protocol::RunDone& done);
   protocol::RunArgs ArgsOf(const std::optional<std::string>& user);
   TurnEnd Ask(const std::optional<std::string>& user);
   protocol::Result<StreamEnd> Stream(const protocol::RunArgs& args, Said& said,
@@ -82,6 +98,9 @@ class Chat {
   std::string model_path_;
   std::optional<Session> session_;
   Conversation conversation_;
+  // Of the session: its system message, and turns that the next one takes the place of.
+  std::optional<std::string> session_system_;
+  uint64_t replaces_ = 0;
   std::optional<protocol::RunDone> last_;
   uint64_t asked_ = 0;               // turns asked for, for their seeds
   std::vector<std::string> warned_;  // by the last turn

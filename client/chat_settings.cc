@@ -33,6 +33,9 @@ void AddInput(CommandLine& line, Raw& raw, ChatOptions& options) {
       ->type_name("FILE");
   app.add_option("--save", options.chat.save, "Write the conversation there after every answer")
       ->type_name("FILE");
+  app.add_option("--session", options.chat.session,
+                 "Keep the conversation in a session of the daemon; a known name goes on with it")
+      ->type_name("SESSION");
   app.add_flag("--no-history", raw.no_history,
                "Neither recall nor keep what was typed in earlier chats");
 }
@@ -59,6 +62,9 @@ Status Take(const Raw& raw, ChatOptions& options) {
   chat.plain = raw.plain;
   options.keep_history = !raw.no_history;
   if (!raw.prompt.empty()) options.prompt = raw.prompt;
+  if (!chat.session.empty() && !options.load.empty()) {
+    return Fail(UsageError("--session excludes --load", "a session has its own conversation"));
+  }
   if (options.prompt && (options.nul || options.commands)) {
     return Fail(UsageError("--prompt excludes --null and --commands",
                            "they are of messages that come from a pipe"));

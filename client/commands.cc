@@ -14,12 +14,14 @@ constexpr std::array kCommands = {
             "  mk run --chat \"Why is the sky blue?\"\n"
             "  mk run --json -f prompt.txt | jq .usage\n"
             "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
-            "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes",
+            "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes\n"
+            "  mk run --session story \"Once upon a time\" && mk run --session story --continue",
             RunCommand},
     Command{"chat", "Talk with a model, at a terminal or line by line from a pipe",
             "  mk chat\n"
             "  mk chat --system \"Answer in one sentence.\" --temp 0.7 --save talk.json\n"
             "  mk chat --load talk.json --save talk.json --prompt \"And then?\"\n"
+            "  mk chat --session work\n"
             "  printf 'Hello\\nWho are you?\\n' | mk chat --json | jq -r .text",
             ChatCommand},
     Command{"map", "Run many prompts, so many at once, answers in order",
@@ -98,6 +100,16 @@ constexpr std::array kCommands = {
             "  mk jobs show $id --json | jq .result\n"
             "  mk jobs rm --done",
             JobsCommand},
+    Command{"session", "Sessions: texts and conversations that are kept by name, and their forks",
+            "  mk run --session story \"Once upon a time\"\n"
+            "  mk session ls\n"
+            "  mk session fork story other\n"
+            "  mk session undo other 2\n"
+            "  mk session diff story other\n"
+            "  mk session save story story.mkmem && mk session restore copy story.mkmem\n"
+            "  mk session info story --json | jq '.turns[].tokens'\n"
+            "  mk session rm other copy",
+            SessionCommand},
     Command{"pack", "Look at, check and combine memory packs",
             "  mk pack list\n"
             "  mk pack info story.mkmem\n"

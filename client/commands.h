@@ -31,6 +31,7 @@ int VerifyCommand(const Command& command, int argc, char** argv);
 int BuildCommand(const Command& command, int argc, char** argv);
 int BenchCommand(const Command& command, int argc, char** argv);
 int ServiceCommand(const Command& command, int argc, char** argv);
+int SessionCommand(const Command& command, int argc, char** argv);
 int JobsCommand(const Command& command, int argc, char** argv);
 int ConfigCommand(const Command& command, int argc, char** argv);
 int DoctorCommand(const Command& command, int argc, char** argv);

@@ -56,6 +56,8 @@ std::string BashValue(const OptionInfo& option) {
       return "_mk_models; _mk_files";
     case ValueKind::kJob:
       return "_mk_jobs";
+    case ValueKind::kSession:
+      return "_mk_sessions";
     default:
       return ":";
   }
@@ -80,6 +82,12 @@ _mk_jobs() {
   while IFS= read -r id; do
     [[ $id == "$cur"* ]] && COMPREPLY+=("$id")
   done < <(mk jobs --ids 2>/dev/null)
+}
+_mk_sessions() {
+  local name
+  while IFS= read -r name; do
+    [[ $name == "$cur"* ]] && COMPREPLY+=("$name")
+  done < <(mk session ls --names 2>/dev/null)
 }
 # How many words that are no options stand before the one that is completed.
 _mk_place() {
@@ -142,6 +150,8 @@ std::string ZshAction(const OptionInfo& option) {
       return "_mk_models";
     case ValueKind::kJob:
       return "_mk_jobs";
+    case ValueKind::kSession:
+      return "_mk_sessions";
     default:
       return " ";
   }
@@ -189,6 +199,8 @@ std::string FishValue(const OptionInfo& option) {
       return " -r -F -a '(mk models --names 2>/dev/null)'";
     case ValueKind::kJob:
       return " -x -a '(mk jobs --ids 2>/dev/null)'";
+    case ValueKind::kSession:
+      return " -x -a '(mk session ls --names 2>/dev/null)'";
     case ValueKind::kAny:
       return " -x";
   }
@@ -212,6 +224,9 @@ std::string FishCommand(const CommandInfo& command) {
       text += seen + " -F -a '(mk models --names 2>/dev/null)'\n";
     }
     if (one.kind == ValueKind::kJob) text += seen + " -a '(mk jobs --ids 2>/dev/null)'\n";
+    if (one.kind == ValueKind::kSession) {
+      text += seen + " -a '(mk session ls --names 2>/dev/null)'\n";
+    }
     if (one.kind == ValueKind::kChoice) {
       text += seen + " -a " + Quoted(Joined(one.choices, " "), true) + "\n";
     }
@@ -259,6 +274,11 @@ std::string ZshCompletions(std::span<const CommandInfo> commands) {
       "  local -a ids\n"
       "  ids=(${(f)\"$(mk jobs --ids 2>/dev/null)\"})\n"
       "  compadd -a ids\n"
+      "}\n"
+      "_mk_sessions() {\n"
+      "  local -a names\n"
+      "  names=(${(f)\"$(mk session ls --names 2>/dev/null)\"})\n"
+      "  compadd -a names\n"
       "}\n"
       "_mk() {\n"
       "  local -a commands\n"

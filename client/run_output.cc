@@ -101,6 +101,13 @@ void RunOutput::ShowStats(const protocol::RunDone& done) const {
   std::fputs(("[" + RunStatsText(done) + "]\n").c_str(), stderr);
 }
 
+// A name that was mistyped makes a session: that is told.
+void RunOutput::ShowSession(const protocol::RunDone& done) const {
+  if (!done.session || !done.session->created) return;
+  if (options_.format != RunFormat::kText || !fancy_) return;
+  std::fputs(("[session " + done.session->name + " is new]\n").c_str(), stderr);
+}
+
 int RunOutput::Finish(const protocol::RunDone& done) {
   progress_.Clear();
   answer_.EndReasoning();
@@ -120,6 +127,7 @@ int RunOutput::Finish(const protocol::RunDone& done) {
   for (const std::string& warning : done.warnings) {
     std::fputs(("mk: warning: " + warning + "\n").c_str(), stderr);
   }
+  ShowSession(done);
   ShowStats(done);
   if (done.trust.degraded) {
     std::fputs("mk: the answer is degraded: parts of the model were not used (see --json, trust)\n",

@@ -34,6 +34,7 @@ class RunOutput {
   protocol::Status TakeTensor(const protocol::TensorChunk& tensor);
   void StreamJson(const protocol::Body& body);
   protocol::Status CommitDumps();
+  void ShowSession(const protocol::RunDone& done) const;
   void ShowStats(const protocol::RunDone& done) const;
 
   const RunSettings& options_;

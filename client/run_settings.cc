@@ -15,6 +15,7 @@ struct Raw {
   TextSource prompt;
   GenerationOptions generation;
   std::string ids;
+  bool go_on = false;  // --continue
   bool json = false;
   bool stream_json = false;
 };
@@ -26,6 +27,12 @@ void AddPromptOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   app.add_option("--ids", raw.ids, "Token ids as the prompt, taken as they are: 1,2,3 or @FILE")
       ->type_name("IDS");
   raw.generation.AddChat(line, options.args);
+  app.add_option("--session", options.args.session,
+                 "Go on with a session, and keep what was said in it; a new name begins one")
+      ->type_name("SESSION");
+  app.add_flag("--continue", raw.go_on, "With --session: go on with its text, without new one");
+  line.AddNumber("--undo", options.args.session_undo,
+                 "With --session: in the place of its last turn, or the last N", 1, 1 << 20);
 }
 
 void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
@@ -45,8 +52,25 @@ void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
       ->type_name("FILE");
 }
 
+// Whether the session's own text is all that there is to go on with.
+protocol::Result<bool> TakeSession(const Raw& raw, const protocol::RunArgs& args) {
+  if (args.session.empty() && (raw.go_on || args.session_undo > 0)) {
+    return Fail(UsageError("--continue and --undo need --session",
+                           "for example: mk run --session story --continue"));
+  }
+  if (!raw.go_on) return false;
+  if (raw.prompt.has_argument || !raw.prompt.file.empty() || !raw.ids.empty() || !args.raw) {
+    return Fail(UsageError("--continue excludes a prompt and --chat",
+                           "it goes on with the text of the session alone"));
+  }
+  return true;
+}
+
 Status TakePrompt(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
+  auto goes_on = TakeSession(raw, args);
+  if (!goes_on) return Fail(std::move(goes_on.error()));
+  if (*goes_on) return {};
   if (!raw.ids.empty()) {
     if (raw.prompt.has_argument || !raw.prompt.file.empty() || !args.raw) {
       return Fail(UsageError("--ids excludes a text prompt and --chat",

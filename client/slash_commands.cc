@@ -54,9 +54,9 @@ TurnEnd Show(Chat& chat, Output& output, const std::string&) {
 }
 
 TurnEnd Reset(Chat& chat, Output& output, const std::string&) {
-  chat.conversation().turns.clear();
-  output.Write("a new conversation\n");
-  return Told(chat.Changed());
+  const Status reset = chat.Reset();
+  if (reset) output.Write("a new conversation\n");
+  return Told(reset);
 }
 
 TurnEnd Undo(Chat& chat, Output& output, const std::string& value) {
@@ -73,10 +73,13 @@ TurnEnd Undo(Chat& chat, Output& output, const std::string& value) {
     return Refused("the conversation has only " + std::to_string(turns.size()) + " turns",
                    "/show shows it");
   }
-  turns.resize(turns.size() - count);
-  output.Write(std::to_string(count) + (count == 1 ? " turn" : " turns") + " taken back, " +
-               std::to_string(turns.size()) + " left\n");
-  return Told(chat.Changed());
+  const size_t left = turns.size() - count;
+  const Status undone = chat.Undo(count);
+  if (turns.size() == left) {
+    output.Write(std::to_string(count) + (count == 1 ? " turn" : " turns") + " taken back, " +
+                 std::to_string(left) + " left\n");
+  }
+  return Told(undone);
 }
 
 TurnEnd Retry(Chat& chat, Output&, const std::string&) {
@@ -141,7 +144,16 @@ TurnEnd Stats(Chat& chat, Output& output, const std::string& value) {
   return {};
 }
 
+// In a session everything is kept already: its state as a pack.
+TurnEnd SavePack(Chat& chat, Output& output, const std::string& value) {
+  const auto path = chat.SaveSession(value);
+  if (!path) return {ReportError(path.error()), false};
+  output.Write("saved in " + *path + "\n");
+  return {};
+}
+
 TurnEnd Save(Chat& chat, Output& output, const std::string& value) {
+  if (!chat.settings().session.empty()) return SavePack(chat, output, value);
   const std::string path = value.empty() ? chat.settings().save : value;
   if (path.empty()) return Refused("/save needs the name of a file", "/save talk.json");
   const Status saved = chat.Save(path);
@@ -149,7 +161,31 @@ TurnEnd Save(Chat& chat, Output& output, const std::string& value) {
   return Told(saved);
 }
 
+TurnEnd Fork(Chat& chat, Output& output, const std::string& value) {
+  const std::string& session = chat.settings().session;
+  if (session.empty()) {
+    return Refused("/fork copies a session, and this chat is in none",
+                   "begin with mk chat --session NAME");
+  }
+  if (value.empty()) return Refused("/fork needs a name for the copy", "/fork other");
+  const Status forked = chat.ForkSession(value);
+  if (forked)
+    output.Write("session " + value + " is a copy; this chat goes on in " + session + "\n");
+  return Told(forked);
+}
+
+TurnEnd LoadSession(Chat& chat, Output& output, const std::string& name) {
+  if (name.empty()) return Refused("/load needs the name of a session", "/load story");
+  const Status used = chat.UseSession(name);
+  if (used) {
+    output.Write("session " + name + ", " + std::to_string(chat.conversation().turns.size()) +
+                 " turns; /show shows them\n");
+  }
+  return Told(used);
+}
+
 TurnEnd Load(Chat& chat, Output& output, const std::string& value) {
+  if (!chat.settings().session.empty()) return LoadSession(chat, output, value);
   if (value.empty()) return Refused("/load needs the name of a file", "/load talk.json");
   auto loaded = LoadTranscript(value);
   if (!loaded) return {ReportError(loaded.error()), false};
@@ -166,6 +202,9 @@ TurnEnd Model(Chat& chat, Output& output, const std::string& value) {
   if (value.empty()) {
     output.Write(chat.model_path() + "\n");
     return {};
+  }
+  if (!chat.settings().session.empty()) {
+    return Refused("a session stays with its model", "begin another one with mk chat --session");
   }
   return Told(chat.ChangeModel(ModelArgument(value)));
 }
@@ -184,8 +223,11 @@ constexpr std::array kCommands = {
     SlashCommand{"system", "[TEXT]", "the system message; - removes it", System},
     SlashCommand{"set", "[NAME [VALUE]]", "all values, or one; \"default\" is what it was", Set},
     SlashCommand{"stats", "[on|off]", "tokens and speed, now or after every answer", Stats},
-    SlashCommand{"save", "[FILE]", "write the conversation into a file", Save},
-    SlashCommand{"load", "FILE", "go on with a conversation from a file", Load},
+    SlashCommand{"save", "[FILE]", "write the conversation into a file; a session: its state",
+                 Save},
+    SlashCommand{"load", "FILE", "go on with a conversation from a file, or in another session",
+                 Load},
+    SlashCommand{"fork", "NAME", "copy the session", Fork},
     SlashCommand{"model", "[MODEL]", "the model, or another one from now on", Model},
     SlashCommand{"quit", "", "leave, as Ctrl-D does", Quit},
 };
