@@ -27,6 +27,7 @@ from .errors import (
     NotFoundError,
     NumericError,
     OutOfMemoryError,
+    PackCorruptError,
     ShuttingDownError,
     UnreachableError,
     UnsupportedError,
@@ -63,17 +64,29 @@ from .run_messages import (
     Trust,
     Usage,
 )
+from .session_client import AsyncSessions, Sessions
+from .session_messages import (
+    Session,
+    SessionDifference,
+    SessionInfo,
+    SessionSaved,
+    SessionStep,
+    SessionTurn,
+    StateDistance,
+)
 from .version import VERSION as __version__
 
 __all__ = [
-    "AccessDeniedError", "AsyncClient", "AsyncRunStream", "BadRequestError", "Bench",
-    "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError", "Client",
-    "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError",
+    "AccessDeniedError", "AsyncClient", "AsyncRunStream", "AsyncSessions", "BadRequestError",
+    "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError",
+    "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError",
     "IncompatiblePackError", "IndexPick", "InternalError", "IoError", "JobFault", "JobStatus",
     "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily", "MetricSample",
     "MicrokimiError", "ModelCorruptError", "ModelEntry", "ModelNotFoundError", "ModelStatus",
-    "NotFoundError", "NumericError", "OutOfMemoryError", "Ping", "Progress", "RequestStatus",
-    "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "ShuttingDownError", "Status",
-    "Timing", "Token", "Tokens", "Trust", "UnreachableError", "UnsupportedError",
-    "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem", "__version__",
+    "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping", "Progress",
+    "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "Session",
+    "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn", "Sessions",
+    "ShuttingDownError", "StateDistance", "Status", "Timing", "Token", "Tokens", "Trust",
+    "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
+    "VerifyProblem", "__version__",
 ]  # fmt: skip

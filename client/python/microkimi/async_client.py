@@ -41,6 +41,7 @@ from .requests import (
 )
 from .run_messages import RunResult, Token
 from .run_reader import JobReader, RunReader, shown_text
+from .session_client import AsyncSessions
 from .wire import Reply, read_body
 
 T = TypeVar("T")
@@ -292,6 +293,13 @@ class AsyncClient:
         """As stream(), but waits for the whole answer."""
         async with self.stream(prompt, **options) as stream:
             return await stream.result()
+
+    # ------------------------------------------------------------ sessions
+
+    @property
+    def sessions(self) -> AsyncSessions:
+        """Texts and conversations that the daemon keeps by name."""
+        return AsyncSessions(self._ask)
 
     # ------------------------------------------------------------ jobs
 

@@ -42,6 +42,7 @@ from .requests import (
 )
 from .run_messages import RunResult, Token
 from .run_reader import JobReader, RunReader, shown_text
+from .session_client import Sessions
 from .wire import Reply, read_body
 
 T = TypeVar("T")
@@ -269,6 +270,13 @@ class Client:
         """As stream(), but waits for the whole answer."""
         with self.stream(prompt, **options) as stream:
             return stream.result()
+
+    # ------------------------------------------------------------ sessions
+
+    @property
+    def sessions(self) -> Sessions:
+        """Texts and conversations that the daemon keeps by name."""
+        return Sessions(self._ask)
 
     # ------------------------------------------------------------ jobs
 

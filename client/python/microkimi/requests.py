@@ -23,7 +23,10 @@ OnProgress = Callable[[Progress], None]
 # Ops that are answered in many pieces and kept alive by acknowledgements.
 STREAMING = frozenset({"run", "load", "verify", "build", "bench"})
 # Ops that may start a daemon; the others only look, or have nothing to do without one.
-STARTING = frozenset({"run", "load", "verify", "build", "bench", "tokenize", "detokenize"})
+STARTING = frozenset({"run", "load", "verify", "build", "bench", "tokenize", "detokenize"}) | {
+    "sessions", "session_new", "session_show", "session_fork", "session_undo", "session_rename",
+    "session_remove", "session_save", "session_restore", "session_diff",
+}  # fmt: skip
 
 
 class ModelOptions(TypedDict, total=False):
@@ -71,6 +74,8 @@ class RunSettings(ChatOptions, total=False):
     prefix_cache: bool  # False: read the whole prompt, keep nothing of it; the same answer
     stop: str | Iterable[str]  # texts that end the answer, not part of it
     timeout: float | None  # seconds for the whole run; DeadlineError after that
+    session: str  # name of the session that it goes on with, or begins; "": none
+    session_undo: int  # last turns of the session whose place this one takes
     logprobs: bool
     routes: bool  # RunResult.routes: the experts that every layer picked
     logits_path: StrPath | None  # f32 LE, a row after the prompt and after every token
@@ -176,6 +181,8 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
     }
     if not options.get("prefix_cache", True):
         args["prefix_cache"] = False
+    if session := options.get("session", ""):
+        args |= {"session": session, "session_undo": operator.index(options.get("session_undo", 0))}
     return Request("run", args, timeout, options.get("progress"), logits_path, hidden_path)
 
 

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from .session_messages import SessionStep
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -134,6 +136,7 @@ class RunResult:
     # Where the beginning of the prompt came from: "cold", it was read; "checkpoint", of the prefix
     # cache, with the bits of reading; "live", of a state that goes on as it was left.
     prefix: str = "cold"
+    session: SessionStep | None = None  # of a run in one
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`
@@ -146,7 +149,7 @@ class RunResult:
         del told["rest"]
         if self.options.raw:
             del told["reasoning"]
-        for key in ("routes", "logprobs", "logits", "hidden"):
+        for key in ("session", "routes", "logprobs", "logits", "hidden"):
             if not told[key]:
                 del told[key]
         for key in ("token_p50_ms", "token_p95_ms"):
