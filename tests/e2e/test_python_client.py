@@ -336,6 +336,33 @@ def test_models_and_text(daemon: Daemon, python: Client) -> None:
     assert python.unload(STORY) == 1 and python.status().models == []
 
 
+def test_sessions_are_kept_forked_and_compared(python: Client, tmp_path: Path) -> None:
+    first = python.run("Once upon a time", model=STORY, session="story", max_new=6)
+    assert first.session is not None and first.session.created and first.session.turns == 1
+    assert python.sessions.fork("story", "other").forked_from == "story"
+    on = python.run(session="story", max_new=6)
+    new = python.run(" Then a dragon came", session="other", max_new=6)
+    assert on.prefix == new.prefix == "live"
+    assert on.session is not None and on.to_dict()["session"]["tokens"] == on.session.tokens
+    diff = python.sessions.diff("story", "other")
+    assert diff.common_turns == 1 and "Then a dragon" in diff.rest_b
+    assert {one.array for one in diff.arrays} > {"kda_matrix"}
+    again = python.run(" Then", session="other", session_undo=1, max_new=2)
+    assert again.session is not None and again.session.turns == 2
+    shown = python.sessions.show("other")
+    assert [one.user for one in shown.turns] == ["Once upon a time", " Then"]
+    saved = python.sessions.save("story", tmp_path / "story.mkmem")
+    assert saved.path == str(tmp_path / "story.mkmem")
+    assert python.sessions.restore("copy", tmp_path / "story.mkmem").turns == 2
+    assert python.sessions.undo("copy", None).turns == 0
+    assert python.sessions.rename("copy", "empty").name == "empty"
+    assert python.sessions.new("talk", model=model(), system="Be kind.").kind == "chat"
+    assert [one.name for one in python.sessions.list()] == ["empty", "other", "story", "talk"]
+    assert python.sessions.remove("empty", "talk") == 2
+    with pytest.raises(microkimi.NotFoundError):
+        python.sessions.show("empty")
+
+
 def test_jobs_tell_their_progress(python: Client, tmp_path: Path) -> None:
     steps: list[Progress] = []
     out = tmp_path / "tiny.bin"

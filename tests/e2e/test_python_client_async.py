@@ -172,3 +172,22 @@ def test_a_daemon_is_started(make_daemon: MakeDaemon, monkeypatch: pytest.Monkey
 
 def _has_ended(handle: int) -> bool:
     return bool(select.select([handle], [], [], 0)[0])
+
+
+def test_sessions_are_kept_and_forked(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.socket, autostart=False) as client:
+            await client.run("Once upon a time", model=STORY, session="story", max_new=4)
+            names = [f"copy{number}" for number in range(4)]
+            await asyncio.gather(*(client.sessions.fork("story", name) for name in names))
+            told = await asyncio.gather(
+                *(client.run(f" {name}", session=name, max_new=4) for name in names)
+            )
+            assert all(one.session is not None and one.session.turns == 2 for one in told)
+            assert (await client.sessions.diff("copy0", "copy1")).common_turns == 1
+            assert (await client.sessions.undo("copy0")).turns == 1
+            assert len((await client.sessions.show("copy1")).turns) == 2
+            assert await client.sessions.remove(*names) == 4
+            assert [one.name for one in await client.sessions.list()] == ["story"]
+
+    asyncio.run(main())
