@@ -48,9 +48,9 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Error tokenizer_error;  // why there is none
   std::vector<std::string> warnings;
-  // These go before the model does; both may be null.
-  std::shared_ptr<PrefixShelf> prefixes;
-  std::shared_ptr<SessionShelf> sessions;
+  // These go before the model does.
+  std::shared_ptr<PrefixShelf> prefixes;   // may be null
+  std::shared_ptr<SessionShelf> sessions;  // null: nobody runs in sessions
 };
 
 // A model and the vocabulary files that were named for it (empty: those beside it).

@@ -217,10 +217,8 @@ SharedState SessionRun::LongestKept(const std::vector<int32_t>& prompt) {
 SharedState SessionRun::StateAfter(size_t turns) {
   SessionTurnRecord& turn = record_.turns[turns - 1];
   if (turn.pack == 0) return nullptr;
-  if (loaded_->sessions) {
-    if (auto state = loaded_->sessions->Find(turn.state_id)) {
-      return WithModel(loaded_, std::move(state));
-    }
+  if (auto state = loaded_->sessions->Find(turn.state_id)) {
+    return WithModel(loaded_, std::move(state));
   }
   return Reload(turn, protocol::TokensAfter(record_, turns));
 }
@@ -231,26 +229,28 @@ SharedState SessionRun::Reload(SessionTurnRecord& turn, const std::vector<int32_
   LoadPackOptions options;
   options.precision = ParsePrecision(record_.precision);
   options.max_tokens = ContextLimit(loaded_->model->info());
-  auto pack = LoadPack(store_.PackPath(name_, turn.pack), *loaded_->model, options);
-  std::optional<Error> error;
-  if (!pack) {
-    error = pack.error();
-  } else if (pack->info.state_id != turn.state_id || pack->contents.tokens != tokens) {
-    error = Error{mk::ErrorCode::kCorrupt,
-                  store_.PackPath(name_, turn.pack) + " is not the state of this turn", ""};
-  }
-  if (error) {
-    GiveUp(turn, *error);
+  const std::string path = store_.PackPath(name_, turn.pack);
+  const ModelInfo& info = loaded_->model->info();
+  const uint64_t bytes = loaded_->model->state_bytes(tokens.size()) +
+                         tokens.size() * sizeof(int32_t) + info.vocab * sizeof(float);
+  auto state = loaded_->sessions->Read(turn.state_id, bytes, [&]() -> Result<RunState> {
+    auto pack = LoadPack(path, *loaded_->model, options);
+    if (!pack) return mk::Fail(pack.error());
+    if (pack->info.state_id != turn.state_id || pack->contents.tokens != tokens) {
+      return mk::Fail(mk::ErrorCode::kCorrupt, path + " is not the state of this turn");
+    }
+    return RunState{std::move(pack->sequence),
+                    std::move(pack->contents.tokens),
+                    std::move(pack->contents.logits),
+                    {}};
+  });
+  if (!state) {
+    GiveUp(turn, state.error());
     return nullptr;
   }
-  auto state = std::make_shared<RunState>();
-  state->sequence = std::move(pack->sequence);
-  state->tokens = std::move(pack->contents.tokens);
-  state->logits = std::move(pack->contents.logits);
-  if (loaded_->sessions) loaded_->sessions->Put(turn.state_id, *state);
   reload_ms_ +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  return WithModel(loaded_, std::move(state));
+  return WithModel(loaded_, std::move(*state));
 }
 
 // A pack that is damaged is not tried again; one that cannot be read now may be read later.
@@ -307,7 +307,7 @@ protocol::Status SessionRun::Keep(const SharedState& state, protocol::Body& last
     };
     auto kept = store_.Keep(name_, record, write);
     if (!kept) return Fail(ToPackError(kept.error()));
-    if (loaded_->sessions) loaded_->sessions->Put(record.turns.back().state_id, *state);
+    loaded_->sessions->Put(record.turns.back().state_id, *state);
   }
   protocol::SessionStep step;
   step.name = name_;

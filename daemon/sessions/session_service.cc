@@ -193,6 +193,8 @@ void SessionService::OnGranted(uint64_t key) {
     Result<std::optional<protocol::SessionRecord>> found = std::nullopt;
     if (auto loaded = store_.Load(); !loaded) {
       found = Fail(loaded.error());
+    } else if (auto free = store_.CheckFree(name); !free && !store_.Has(name)) {
+      found = Fail(free.error());
     } else if (store_.Has(name)) {
       auto record = store_.Read(name);
       if (record) {

@@ -21,7 +21,7 @@ std::shared_ptr<const RunState> SessionShelf::Find(const std::string& state_id) 
   for (Entry& entry : entries_) {
     if (entry.state_id != state_id) continue;
     entry.used = std::chrono::steady_clock::now();
-    return entry.state;
+    return {entry.held, &entry.held->state};
   }
   return nullptr;
 }
@@ -36,16 +36,38 @@ void SessionShelf::Put(const std::string& state_id, const RunState& state) {
   }
   auto memory = states_.ReserveLocked(CostOf(state));
   if (!memory) return;
-  entries_.push_back({state_id, std::make_shared<RunState>(state), std::move(*memory), now});
+  entries_.push_back({state_id, std::make_shared<Held>(Held{std::move(*memory), state}), now});
+}
+
+Result<std::shared_ptr<const RunState>> SessionShelf::Read(
+    const std::string& state_id, uint64_t bytes, const std::function<Result<RunState>()>& read) {
+  std::optional<Reservation> memory;
+  {
+    std::lock_guard lock(states_.mutex_);
+    memory = states_.ReserveLocked(bytes);
+  }
+  const bool keep = memory.has_value();
+  // A run needs it all the same.
+  if (!memory) memory = states_.ledger_.Reserve(MemoryUse::kSequences, bytes);
+  if (!memory) return Fail(ErrorCode::kOutOfMemory, "there is no room for a state of a session");
+  auto state = read();
+  if (!state) return Fail(state.error());
+  auto held = std::make_shared<Held>(Held{std::move(*memory), std::move(*state)});
+  const RunState* inner = &held->state;
+  std::lock_guard lock(states_.mutex_);
+  held->memory.Shrink(CostOf(held->state));
+  if (keep) entries_.push_back({state_id, held, std::chrono::steady_clock::now()});
+  return std::shared_ptr<const RunState>(std::move(held), inner);
 }
 
 // What went may have shared pages with those that stay.
 void SessionShelf::ChargeAnew() {
   for (Entry& entry : entries_) {
-    const uint64_t cost = CostOf(*entry.state);
-    if (cost <= entry.memory.bytes()) continue;
-    entry.memory.Release();
-    entry.memory = states_.ledger_.Book(MemoryUse::kSessions, cost);
+    Reservation& memory = entry.held->memory;
+    const uint64_t cost = CostOf(entry.held->state);
+    if (cost <= memory.bytes()) continue;
+    memory.Release();
+    memory = states_.ledger_.Book(MemoryUse::kSessions, cost);
   }
 }
 
@@ -73,7 +95,7 @@ void SessionStates::Remove(const SessionShelf& shelf) {
 uint64_t SessionStates::BytesLocked() const {
   uint64_t bytes = 0;
   for (const SessionShelf* shelf : shelves_) {
-    for (const auto& entry : shelf->entries_) bytes += entry.memory.bytes();
+    for (const auto& entry : shelf->entries_) bytes += entry.held->memory.bytes();
   }
   return bytes;
 }

@@ -40,18 +40,26 @@ class SessionShelf {
   SessionShelf(const SessionShelf&) = delete;
   SessionShelf& operator=(const SessionShelf&) = delete;
 
-  // Null: it is not there. The caller keeps the model as long as the state.
+  // Null: it is not there. The caller keeps the model as long as the state. Its memory stays booked
+  // as long as somebody has it.
   std::shared_ptr<const RunState> Find(const std::string& state_id);
   // Keeps it, if there is room.
   void Put(const std::string& state_id, const RunState& state);
+  // Makes room for a state of at most so many bytes, which `read` then gives; it is kept where the
+  // limit allows that. Errors: kOutOfMemory, those of `read`.
+  Result<std::shared_ptr<const RunState>> Read(const std::string& state_id, uint64_t bytes,
+                                               const std::function<Result<RunState>()>& read);
 
  private:
   friend class SessionStates;
   using Time = std::chrono::steady_clock::time_point;
+  struct Held {
+    Reservation memory;  // under the lock
+    RunState state;
+  };
   struct Entry {
     std::string state_id;
-    std::shared_ptr<const RunState> state;
-    Reservation memory;
+    std::shared_ptr<Held> held;
     Time used;
   };
   uint64_t CostOf(const RunState& state) const;

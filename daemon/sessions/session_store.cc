@@ -259,9 +259,13 @@ Result<SessionRecord> SessionStore::Read(const std::string& name) {
 
 Status SessionStore::CheckFree(const std::string& name) const {
   std::error_code ignored;
-  if (!Has(name) && !fs::exists(fs::symlink_status(FolderOf(name), ignored))) return {};
-  return Fail(ErrorCode::kInvalidArgument, "there is a session " + name + " already",
-              "choose another name, or remove it: mk session rm " + name);
+  if (Has(name)) {
+    return Fail(ErrorCode::kInvalidArgument, "there is a session " + name + " already",
+                "choose another name, or remove it: mk session rm " + name);
+  }
+  if (!fs::exists(fs::symlink_status(FolderOf(name), ignored))) return {};
+  return Fail(ErrorCode::kInvalidArgument, FolderOf(name) + " is there and is no session",
+              "choose another name, or move it away");
 }
 
 Result<std::string> SessionStore::NewFolder() {
@@ -272,15 +276,26 @@ Result<std::string> SessionStore::NewFolder() {
 
 // The folder gets its name; one that fails is removed.
 Status SessionStore::Publish(const std::string& folder, const std::string& name) {
+  std::string place = folder;
   Status status = SyncDirectory(folder);
   if (status) status = CheckFree(name);
   if (status && ::rename(folder.c_str(), FolderOf(name).c_str()) != 0) {
     status = Fail(SystemError(errno, "rename " + folder + " to", FolderOf(name)));
+  } else if (status) {
+    place = FolderOf(name);
+    status = SyncDirectory(directory_);
   }
-  if (status) return SyncDirectory(directory_);
   std::error_code ignored;
-  fs::remove_all(folder, ignored);
+  if (!status) fs::remove_all(place, ignored);
   return status;
+}
+
+// After a change that failed: what is on disk is the session, be it the old one or the new.
+void SessionStore::Settle(const std::string& name) {
+  const auto record = ReadFolder(FolderOf(name));
+  if (!record) return;
+  Sweep(FolderOf(name), *record);
+  Index(name, *record);
 }
 
 // The pack first, then the record that names it.
@@ -289,30 +304,28 @@ Status SessionStore::WriteInto(const std::string& folder, SessionRecord& record,
   if (auto fits = protocol::CheckSessionSize(record); !fits) {
     return Fail(ErrorCode::kContextOverflow, fits.error().message, fits.error().hint);
   }
-  std::string pack;
   if (write) {
     SessionTurnRecord& turn = record.turns.back();
     const uint64_t number = record.next_pack++;
-    pack = PackIn(folder, number);
-    auto written = write(pack);
+    auto written = write(PackIn(folder, number));
     if (!written) return Fail(written.error());
     turn.pack = number;
     turn.state_id = written->state_id;
     turn.pack_bytes = written->file_bytes;
   }
   ForgetBeyond(limits_, record);
-  Status status =
-      WriteFileAtomically(folder + "/" + kRecordName,
-                          EncodeRecordFile(kMagic, protocol::EncodeSessionRecord(record)), 0600);
-  if (!status && !pack.empty()) ::unlink(pack.c_str());
-  return status;
+  return WriteFileAtomically(folder + "/" + kRecordName,
+                             EncodeRecordFile(kMagic, protocol::EncodeSessionRecord(record)), 0600);
 }
 
 Result<SessionInfo> SessionStore::Keep(const std::string& name, SessionRecord& record,
                                        const WritePack& write) {
   if (Has(name)) {
     const std::string folder = FolderOf(name);
-    if (auto written = WriteInto(folder, record, write); !written) return Fail(written.error());
+    if (auto written = WriteInto(folder, record, write); !written) {
+      Settle(name);
+      return Fail(written.error());
+    }
     Sweep(folder, record);
     return Index(name, record);
   }

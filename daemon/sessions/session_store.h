@@ -81,6 +81,7 @@ class SessionStore {
   std::string FolderOf(const std::string& name) const { return directory_ + "/" + name; }
   Result<std::string> NewFolder();
   Status Publish(const std::string& folder, const std::string& name);
+  void Settle(const std::string& name);
   Status WriteInto(const std::string& folder, protocol::SessionRecord& record,
                    const WritePack& write) const;
   Result<protocol::SessionRecord> ReadFolder(const std::string& folder) const;

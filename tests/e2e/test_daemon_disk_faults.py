@@ -181,6 +181,56 @@ def left_overs(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
 
 
+@pytest.mark.parametrize(
+    "rule",
+    ["write /s/2.mkmem ENOSPC", "sync /s/2.mkmem EIO", "write /s/session. ENOSPC",
+     "sync /s/session. EIO", "open /s/session. EACCES", "open /s/2.mkmem EACCES"],
+)  # fmt: skip
+def test_a_turn_that_cannot_be_kept_leaves_the_session_as_it_was(
+    daemon: Daemon, client: Client, faults: Faults, rule: str
+) -> None:
+    first = client.call("run", model=model(), session="s", **RUN)
+    more = {"session": "s", "raw": True, "max_new": 4}
+    before = client.call("session_show", name="s")
+    (folder,) = (daemon.home / "state" / "microkimi").glob("sessions*/s")
+    faults.set(rule)
+    for _ in range(2):
+        error = error_of(client, "run", **more)
+        assert error.code in ("io_error", "permission_denied") and "/s/" in error.message
+        assert client.call("session_show", name="s") == before
+        assert left_overs(folder) == ["1.mkmem", "session"]
+    faults.set("write /1.mkmem ENOSPC", "write /session. ENOSPC")
+    assert error_of(client, "run", model=model(), session="t", **RUN).code == "io_error"
+    assert error_of(client, "session_fork", **{"from": "s", "name": "t"}).code == "io_error"
+    assert error_of(client, "session_undo", name="s").code == "io_error"
+    assert client.call("session_show", name="s") == before
+    assert left_overs(folder.parent) == ["s"]
+    faults.set("write * EINTR", "write * short", "read * EINTR", "read * short")
+    done = client.call("run", **more)
+    faults.set()
+    whole = client.call("run", model=model(), **{**RUN, "max_new": 12})
+    assert first["ids"] + done["ids"] == whole["ids"]
+
+
+@pytest.mark.parametrize("rule", ["sync sessions EIO 1", "sync sessions EIO 3"])
+def test_what_was_renamed_and_not_synced_is_whole(
+    daemon: Daemon, client: Client, faults: Faults, rule: str
+) -> None:
+    """The folder's own sync fails after the pack, or the record, has its name."""
+    client.call("run", model=model(), session="s", **RUN)
+    faults.set(rule)
+    more = {"session": "s", "raw": True, "max_new": 4}
+    assert error_of(client, "run", **more).code == "io_error"
+    faults.set()
+    turns = client.call("session_show", name="s")["turns"]
+    assert len(turns) == (1 if rule.endswith("1") else 2)
+    daemon.kill()
+    daemon.start()
+    client = daemon.client()
+    assert client.call("session_show", name="s")["turns"] == turns
+    assert client.call("run", **more)["prefix"] == "live"
+
+
 @pytest.mark.parametrize("rule", ["write {} ENOSPC", "write {} ENOSPC 5", "sync {} EIO"])
 def test_a_disk_that_is_full_leaves_no_half_of_a_model(
     daemon: Daemon, client: Client, faults: Faults, tmp_path: Path, rule: str

@@ -60,6 +60,7 @@ def test_a_text_goes_on_turn_by_turn(mk: Mk) -> None:
     assert [one.get("user") for one in info(mk, "story")["turns"]] == [
         "Once upon a time", None, " But then",
     ]  # fmt: skip
+    assert ", sessions " in mk("status")  # what their states hold
     table = mk("session")
     assert re.search(r"story +text +3 +\d+ +3 ", table) and "story-k3" in table
     assert mk("session", "ls", "--names") == "story\n"

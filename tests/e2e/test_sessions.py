@@ -316,6 +316,10 @@ def test_a_damaged_session_is_set_aside_once(daemon: Daemon) -> None:
     client = restarted(daemon)
     assert client.call("sessions")["troubles"] == []
     begin(client, "bad")  # its name is free
+    # A name of something else is told before anything is generated.
+    (folder(daemon) / "file").write_text("x")
+    error = error_of(client, "run", session="file", model=model(), ids=PROMPT, raw=True)
+    assert error.code == "bad_request" and "is no session" in error.message
 
 
 # ---------------------------------------------------------------- forks

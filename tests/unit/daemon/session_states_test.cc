@@ -93,6 +93,36 @@ TEST_F(States, TheHeirOfSharedPagesIsChargedWithThem) {
   EXPECT_EQ(ledger_.used(MemoryUse::kSessions), 100U);
 }
 
+TEST_F(States, RoomIsMadeBeforeAStateIsRead) {
+  Put("a", 200);
+  bool roomy = false;
+  const auto read = [&]() -> Result<RunState> {
+    roomy = ledger_.used(MemoryUse::kSessions) == 150 && !Has("a");
+    return RunState{std::make_shared<Sized>(120), {}, {}, {}};
+  };
+  auto state = shelf_->Read("b", 150, read);
+  ASSERT_TRUE(state);
+  EXPECT_TRUE(roomy);
+  EXPECT_EQ(ledger_.used(MemoryUse::kSessions), 120U);
+  EXPECT_EQ(shelf_->Find("b"), *state);
+  // Booked as long as somebody has it, whoever else needs the room.
+  EXPECT_EQ(states_.Reclaim(1), 120U);
+  EXPECT_EQ(ledger_.used(), 120U);
+  state->reset();
+  EXPECT_EQ(ledger_.used(), 0U);
+  // Beyond the limit it is a run's alone, and beyond the budget nobody's.
+  auto large = shelf_->Read("c", 400, read);
+  ASSERT_TRUE(large);
+  EXPECT_EQ(ledger_.used(MemoryUse::kSequences), 120U);
+  EXPECT_FALSE(Has("c"));
+  roomy = true;
+  EXPECT_EQ(shelf_->Read("d", 1001, read).error().code, ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(roomy);  // nothing was read
+  const auto fails = [] { return Result<RunState>(Fail(ErrorCode::kCorrupt, "torn")); };
+  EXPECT_EQ(shelf_->Read("e", 100, fails).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(ledger_.used(), 120U);
+}
+
 TEST_F(States, WhatNobodyUsesGoesByItself) {
   Put("a", 100);
   states_.DropUnused(std::chrono::steady_clock::now() - 1h);
