@@ -283,13 +283,17 @@ def test_a_full_disk_leaves_the_session_as_it_was(make_daemon: MakeDaemon) -> No
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_damaged_state_is_set_aside_and_its_text_read_again(daemon: Daemon) -> None:
+@pytest.mark.parametrize("damage", ["a bit", "another state"])
+def test_a_damaged_state_is_set_aside_and_its_text_read_again(daemon: Daemon, damage: str) -> None:
     client = daemon.client()
     first = begin(client)
+    begin(client, "other", ids=[3, 4])
     whole = client.call("run", model=model(), ids=PROMPT, raw=True, max_new=16)
     pack = folder(daemon) / "s" / "1.mkmem"
     data = bytearray(pack.read_bytes())
     data[len(data) // 2] ^= 1
+    if damage == "another state":
+        data = bytearray((folder(daemon) / "other" / "1.mkmem").read_bytes())
     client = restarted(daemon)
     pack.write_bytes(data)
     done = go_on(client)
