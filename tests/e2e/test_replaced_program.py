@@ -173,7 +173,10 @@ def test_no_run_is_lost_while_it_is_restarted(daemon: Daemon, activated: bool) -
             under_load()
     else:
         mk(daemon, "run", "-m", model(), "--ids", "5", "-n", "1")
-        under_load()
+        try:
+            under_load()
+        finally:
+            mk(daemon, "stop")
         mk(daemon, "stop")
     assert failed == []
 
@@ -212,6 +215,7 @@ def test_no_item_of_a_map_is_lost_while_daemons_are_restarted(
             err = mapping.communicate(timeout=PATIENT)[1]
         finally:
             mapping.kill()
+            mk(daemon, "stop")
     assert mapping.returncode == 0, err
     assert pids
     answered = [json.loads(line) for line in out.read_text().splitlines()]
