@@ -51,40 +51,49 @@ SessionRun::SessionRun(SessionStore& store, std::string name,
 
 protocol::Status SessionRun::Settle(RunArgs& args) {
   chat_ = !args.raw && !args.ids;
-  replaced_ = args.session_undo;
-  if (replaced_ > record_.turns.size()) {
-    return Fail(ErrorCode::kBadRequest,
-                "session " + name_ + " has " + std::to_string(record_.turns.size()) +
-                    " turns, so that " + std::to_string(replaced_) + " cannot be replaced",
-                "`mk session info " + name_ + "` shows them");
-  }
-  record_.turns.resize(record_.turns.size() - static_cast<size_t>(replaced_));
-  if (record_.turns.empty() && !record_.system) record_.kind.clear();
-  if (args.prompt) user_ = args.prompt;
-  if (args.model.model.empty()) {
-    const protocol::ModelSelector given = args.model;
-    args.model = record_.model;
-    if (!given.vocab.empty()) args.model.vocab = given.vocab;
-    if (!given.rank_file.empty()) args.model.rank_file = given.rank_file;
-  }
-  if (args.precision == protocol::kAutoPrecision && !record_.precision.empty()) {
-    args.precision = record_.precision;
-  } else if (!record_.precision.empty() && args.precision != record_.precision) {
-    return Mismatch(name_, "is in the precision " + record_.precision + ", not " + args.precision,
-                    "leave out --precision, or begin another session");
-  }
+  user_ = args.prompt;
+  if (auto undone = TakeBack(args.session_undo); !undone) return undone;
+  if (auto model = SettleModel(args); !model) return model;
   if (!record_.kind.empty() && chat_ != (record_.kind == protocol::kChatSession)) {
     return chat_ ? Mismatch(name_, "is a text that goes on, not a conversation",
                             "leave out --chat, or begin another session")
                  : Mismatch(name_, "is a conversation, not a text that goes on",
                             "say it with --chat, or begin another session");
   }
-  const bool begins = record_.turns.empty();
-  if (begins && !args.prompt && !args.ids) {
+  if (record_.turns.empty() && !args.prompt && !args.ids) {
     return Fail(ErrorCode::kBadRequest, "session " + name_ + " has no text to go on with",
                 "give it one: mk run --session " + name_ + " \"Once upon a time\"");
   }
   return SettleForm(args);
+}
+
+// The turns whose place this one takes.
+protocol::Status SessionRun::TakeBack(uint64_t turns) {
+  const size_t has = record_.turns.size();
+  if (turns > has) {
+    return Fail(ErrorCode::kBadRequest,
+                "session " + name_ + " has " + std::to_string(has) + " turns, so that " +
+                    std::to_string(turns) + " cannot be replaced",
+                "`mk session info " + name_ + "` shows them");
+  }
+  replaced_ = turns;
+  record_.turns.resize(has - static_cast<size_t>(turns));
+  if (record_.turns.empty() && !record_.system) record_.kind.clear();
+  return {};
+}
+
+protocol::Status SessionRun::SettleModel(RunArgs& args) const {
+  if (args.model.model.empty()) {
+    const protocol::ModelSelector given = args.model;
+    args.model = record_.model;
+    if (!given.vocab.empty()) args.model.vocab = given.vocab;
+    if (!given.rank_file.empty()) args.model.rank_file = given.rank_file;
+  }
+  if (record_.precision.empty()) return {};
+  if (args.precision == protocol::kAutoPrecision) args.precision = record_.precision;
+  if (args.precision == record_.precision) return {};
+  return Mismatch(name_, "is in the precision " + record_.precision + ", not " + args.precision,
+                  "leave out --precision, or begin another session");
 }
 
 // What the first turn settles for all that follow.
@@ -98,10 +107,7 @@ protocol::Status SessionRun::SettleForm(RunArgs& args) {
     return Mismatch(name_, "reads its prompts in blocks", "leave `chunked_prefill` as it is");
   }
   if (chat_ && !args.dialect.empty() && args.dialect != record_.dialect) {
-    return Mismatch(name_,
-                    "has the chat template " +
-                        (record_.dialect.empty() ? "of its vocabulary" : record_.dialect) +
-                        ", not " + args.dialect,
+    return Mismatch(name_, "has the chat template " + record_.dialect + ", not " + args.dialect,
                     "leave out --dialect, or begin another session");
   }
   if (chat_ && !args.thinking && record_.thinking) {
@@ -139,6 +145,10 @@ void SessionRun::TakeModel(const LoadedModel& loaded, Precision precision, const
   record_.model.rank_file = args.model.rank_file;
   record_.fingerprint = info.fingerprint;
   record_.precision = PrecisionName(precision);
+  if (!chat_ || !record_.dialect.empty() || !loaded.tokenizer) return;
+  if (const auto usual = loaded.tokenizer->default_dialect()) {
+    record_.dialect = ChatDialectName(*usual);
+  }
 }
 
 protocol::Result<PreparedRun> SessionRun::Prepare(std::shared_ptr<const LoadedModel> loaded,

@@ -40,6 +40,8 @@ class SessionRun {
   const protocol::SessionRecord& record() const { return record_; }
 
  private:
+  protocol::Status TakeBack(uint64_t turns);
+  protocol::Status SettleModel(protocol::RunArgs& args) const;
   protocol::Status SettleForm(protocol::RunArgs& args);
   protocol::Status CheckModel(const LoadedModel& loaded) const;
   void TakeModel(const LoadedModel& loaded, Precision precision, const protocol::RunArgs& args);

@@ -377,8 +377,37 @@ def test_turns_beyond_the_kept_states_are_read_again(make_daemon: MakeDaemon) ->
     assert [bool(one["state_id"]) for one in info["turns"]] == [False, False, False, True, True]
     assert len(list((folder(daemon) / "s").glob("*.mkmem"))) == 2
     client.call("session_undo", name="s", turns=4)
+    assert error_of(client, "session_save", name="s").code == "unsupported"
+    # Nothing is said: the session stays as it was, but for the state that there was none of.
+    made = go_on(client, max_new=0)
+    assert made["prefix"] != "live" and not made["session"]["kept"]
+    assert [bool(one["state_id"]) for one in show(client)["turns"]] == [True]
+    client.call("session_save", name="s")
+    again = go_on(client)
+    assert again["prefix"] == "live" and again["ids"] == second["ids"]
+    # Without that: it is read on the way.
+    client.call("session_undo", name="s")
+    begin(client)
+    for _ in range(3):
+        go_on(client)
+    client.call("session_undo", name="s", turns=3)
     again = go_on(client)
     assert again["prefix"] != "live" and again["ids"] == second["ids"]
+    assert again["prompt_ids"] == [] and again["usage"]["prompt_tokens"] == len(PROMPT) + 8
+
+
+def test_a_message_without_an_answer_is_not_kept(client: Client) -> None:
+    how = {"model": model(), "thinking": False, "session": "s"}
+    done = client.call("run", prompt="Hi", max_new=0, **how)
+    assert not done["session"]["kept"] and names(client) == []
+    client.call("run", prompt="Hi", max_new=2, **how)
+    done = client.call("run", prompt="So?", max_new=0, **how)
+    assert not done["session"]["kept"] and done["session"]["turns"] == 1
+    assert [one["user"] for one in show(client)["turns"]] == ["Hi"]
+    # The template that was the vocabulary's may be named.
+    usual = show(client)["dialect"]
+    assert usual
+    assert client.call("run", prompt="So?", max_new=2, dialect=usual, **how)["session"]["kept"]
 
 
 # ---------------------------------------------------------------- clients
@@ -468,7 +497,7 @@ def test_what_does_not_fit_a_session_is_refused(client: Client) -> None:
         ({"session": "s", "raw": True, "precision": "q8"}, "precision exact"),
         ({"session": "s", "prompt": "Hi"}, "a text that goes on"),
         ({"session": "talk", "raw": True}, "a conversation"),
-        ({"session": "talk", "prompt": "Hi", "dialect": "nano-sft"}, "template"),
+        ({"session": "talk", "prompt": "Hi", "dialect": "k3"}, "template"),
         ({"session": "s", "raw": True, "chunked_prefill": False}, "blocks"),
     ):
         error = error_of(client, "run", max_new=2, **args)
