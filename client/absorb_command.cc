@@ -1,6 +1,7 @@
 // `mk absorb`: a text of any length becomes a memory pack, as a job.
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -33,9 +34,11 @@ struct AbsorbSettings {
   bool detach = false;
 };
 
-Error NotKept(const std::string& path) {
-  return {ErrorCode::kIoError, "cannot keep standard input as " + path + ": " + strerror(errno),
-          "make room there, or give a file", {}};
+protocol::Error NotKept(const std::string& path) {
+  return {ErrorCode::kIoError,
+          "cannot keep standard input as " + path + ": " + std::strerror(errno),
+          "make room there, or give a file",
+          {}};
 }
 
 // Everything that comes through standard input.
@@ -65,7 +68,7 @@ Result<std::string> KeepInput() {
   auto state = MakeStateFolder();
   if (!state) return state;
   const std::string folder = *state + "/absorb";
-  if (auto made = MakeFolders(folder); !made) return Fail(std::move(made.error()));
+  ::mkdir(folder.c_str(), 0700);  // that it cannot be made shows in what follows
   std::string path = folder + "/stdin-XXXXXX";
   const UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
   if (!fd) return Fail(NotKept(path));
@@ -131,7 +134,10 @@ int AbsorbCommand(const Command& command, int argc, char** argv) {
     return StartDetached(settings.access, {spec}, settings.json);
   }
   auto session = OpenSession(settings.access);
-  if (!session) return Fails(session.error(), settings.json);
+  if (!session) {
+    if (args.spooled) ::unlink(args.text.c_str());
+    return Fails(session.error(), settings.json);
+  }
   Output output(STDOUT_FILENO);
   auto done = RunJobFor<protocol::AbsorbDone>(*session, args, output, !settings.json);
   if (!done) return Fails(done.error(), settings.json);

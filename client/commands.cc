@@ -15,8 +15,21 @@ constexpr std::array kCommands = {
             "  mk run --json -f prompt.txt | jq .usage\n"
             "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
             "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes\n"
+            "  mk run \"Once upon a time\" --save story && mk run \"\" --memory story\n"
             "  mk run --session story \"Once upon a time\" && mk run --session story --continue",
             RunCommand},
+    Command{"prefill", "Read a text into a memory pack; runs go on from there",
+            "  mk prefill -f rules.txt --save rules\n"
+            "  mk run \"The first rule is\" --memory rules\n"
+            "  mk prefill --chat --system \"Be brief.\" \"Why is the sky blue?\" --save sky.mkmem\n"
+            "  date | mk prefill - --memory rules --save today --json | jq .saved",
+            PrefillCommand},
+    Command{"absorb", "Read a text of any length into a memory pack, in the background",
+            "  mk absorb book.txt --save book\n"
+            "  mk absorb more.txt --memory book --save book --detach\n"
+            "  zcat notes.gz | mk absorb - --save notes.mkmem --json | jq .tokens\n"
+            "  mk run \"And so\" --memory book",
+            AbsorbCommand},
     Command{"chat", "Talk with a model, at a terminal or line by line from a pipe",
             "  mk chat\n"
             "  mk chat --system \"Answer in one sentence.\" --temp 0.7 --save talk.json\n"

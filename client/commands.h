@@ -12,6 +12,8 @@ namespace mk::client {
 std::span<const Command> AllCommands();
 
 int RunCommand(const Command& command, int argc, char** argv);
+int PrefillCommand(const Command& command, int argc, char** argv);
+int AbsorbCommand(const Command& command, int argc, char** argv);
 int ChatCommand(const Command& command, int argc, char** argv);
 int MapCommand(const Command& command, int argc, char** argv);
 int PingCommand(const Command& command, int argc, char** argv);

@@ -25,9 +25,42 @@ void GenerationOptions::AddTemplate(CommandLine& line, protocol::RunArgs& args,
       ->check(CLI::IsMember({"k3", "nano-sft", "dsv4"}));
 }
 
+void GenerationOptions::AddMemory(CommandLine& line, protocol::RunArgs& args) {
+  line.app()
+      .add_option("--memory", args.memory,
+                  "Go on from a memory pack: path (with a '/' or ending in .mkmem), or name; the "
+                  "prompt comes on top")
+      ->type_name("PACK");
+}
+
+void GenerationOptions::AddSave(CommandLine& line, protocol::RunArgs& args) {
+  line.app()
+      .add_option("--save", args.save,
+                  "Make a memory pack of what was read and said, when that is over or Ctrl-C ends "
+                  "it; replaces a pack of this name, no other file")
+      ->type_name("PACK");
+  line.AddNumber("--save-format", save_format_,
+                 "2 (default), or 1 for the format of the reference engine, K3 only", 1, 2);
+}
+
+void GenerationOptions::AddChunks(CommandLine& line, protocol::RunArgs& args) {
+  line.AddPrecision(args.precision, "Arithmetic");
+  line.app().add_flag("--no-chunked-prefill", no_chunked_prefill_,
+                      "Read the prompt token by token instead of in blocks of 64");
+}
+
+void GenerationOptions::AddReading(CommandLine& line, protocol::RunArgs& args) {
+  CLI::App& app = line.app();
+  AddChunks(line, args);
+  app.add_flag(
+      "--no-prefix-cache", no_prefix_cache_,
+      "Read the whole prompt, even where its beginning was read before, and keep nothing of "
+      "it; the answer is the same");
+  app.add_option("--timeout", timeout_, "Give up after so long: 90, 1.5s, 10m")->type_name("TIME");
+}
+
 void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
                                     const std::string& seed_doc) {
-  CLI::App& app = line.app();
   line.AddNumber("-n,--max-new", max_new_,
                  "Tokens to generate at most (default " + std::to_string(max_new_) + ")", 0,
                  1 << 20);
@@ -41,14 +74,7 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddNumber("--seed", seed_, seed_doc);
   line.AddRepeated("--stop", args.stop, "Text that ends the answer; may be given several times")
       ->type_name("TEXT");
-  line.AddPrecision(args.precision, "Arithmetic");
-  app.add_flag("--no-chunked-prefill", no_chunked_prefill_,
-               "Read the prompt token by token instead of in blocks of 64");
-  app.add_flag(
-      "--no-prefix-cache", no_prefix_cache_,
-      "Read the whole prompt, even where its beginning was read before, and keep nothing of "
-      "it; the answer is the same");
-  app.add_option("--timeout", timeout_, "Give up after so long: 90, 1.5s, 10m")->type_name("TIME");
+  AddReading(line, args);
 }
 
 bool GenerationOptions::chat(const protocol::RunArgs& args) const {
@@ -74,7 +100,13 @@ Status GenerationOptions::Take(protocol::RunArgs& args) const {
   args.seed = seed_;
   args.chunked_prefill = !no_chunked_prefill_;
   args.prefix_cache = !no_prefix_cache_;
+  if (save_format_ != 0 && args.save.empty()) {
+    return Fail(UsageError("--save-format goes with --save", "name the pack to make"));
+  }
+  if (save_format_ != 0) args.save_format = static_cast<uint32_t>(save_format_);
   MakeAbsolute(args.model);
+  args.memory = PackArgument(args.memory);
+  args.save = PackArgument(args.save);
   return {};
 }
 

@@ -21,7 +21,15 @@ class GenerationOptions {
   void AddChat(CommandLine& line, protocol::RunArgs& args);
   // --system, --no-thinking, --dialect
   void AddTemplate(CommandLine& line, protocol::RunArgs& args, const std::string& implies);
-  // --max-new, --temp, --top-p ... --seed, --stop, --precision, --timeout
+  // --memory
+  void AddMemory(CommandLine& line, protocol::RunArgs& args);
+  // --save, --save-format
+  void AddSave(CommandLine& line, protocol::RunArgs& args);
+  // --precision, --no-chunked-prefill
+  void AddChunks(CommandLine& line, protocol::RunArgs& args);
+  // Those, --no-prefix-cache, --timeout
+  void AddReading(CommandLine& line, protocol::RunArgs& args);
+  // --max-new, --temp, --top-p ... --seed, --stop, and those of AddReading
   void AddSampling(CommandLine& line, protocol::RunArgs& args, const std::string& seed_doc);
 
   // Whether one of the options of a chat turn was given.
@@ -39,6 +47,7 @@ class GenerationOptions {
   bool no_prefix_cache_ = false;
   uint64_t max_new_;
   uint64_t top_k_ = 0;
+  uint64_t save_format_ = 0;
   std::optional<uint64_t> seed_;
 };
 

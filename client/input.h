@@ -15,6 +15,8 @@ struct TextSource {
   std::string argument;  // the text itself, or "-" for standard input
   bool has_argument = false;
   std::string file;  // -f; "-" is standard input
+
+  bool given() const { return has_argument || !file.empty(); }
 };
 
 // The text: of the file, of the argument, or of standard input when neither is given and it is no

@@ -1,4 +1,4 @@
-// Long work with a progress line: load, verify, build, bench.
+// Long work with a progress line: load, verify, build, bench, absorb.
 
 #pragma once
 

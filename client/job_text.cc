@@ -7,6 +7,7 @@
 
 #include "client/bench_result.h"
 #include "client/progress.h"
+#include "client/run_report.h"
 #include "client/table.h"
 
 namespace mk::client {
@@ -31,7 +32,7 @@ std::string StateText(const protocol::JobStatus& job) {
   return job.state;
 }
 
-std::string SavedText(const std::string& trouble) {
+std::string TroubleText(const std::string& trouble) {
   return "records of jobs are not saved, they end with the daemon: " + Printable(trouble) + "\n";
 }
 
@@ -56,6 +57,13 @@ std::string VerifyText(const protocol::VerifyDone& done) {
         "  and " + std::to_string(done.problems_total - done.problems.size()) + " more problems\n";
   }
   return text;
+}
+
+std::string AbsorbText(const protocol::AbsorbDone& done) {
+  std::array<char, 96> read;
+  std::snprintf(read.data(), read.size(), "read %llu tokens in %.1f s; ",
+                static_cast<unsigned long long>(done.tokens), done.seconds);
+  return read.data() + SavedText(done.saved) + "\n";
 }
 
 std::string BuildText(const protocol::BuildDone& done) {
@@ -87,7 +95,7 @@ std::string JobEtaText(const protocol::JobStatus& job) {
 }
 
 std::string JobsText(const protocol::JobsDone& done) {
-  std::string text = done.trouble.empty() ? "" : SavedText(done.trouble);
+  std::string text = done.trouble.empty() ? "" : TroubleText(done.trouble);
   if (done.jobs.empty()) return text + "no jobs\n";
   const Painter plain(false);
   TableRow head(plain, 0);
@@ -105,6 +113,7 @@ std::string JobsText(const protocol::JobsDone& done) {
 std::string ResultText(const protocol::JobResult& result) {
   if (result.verify) return VerifyText(*result.verify);
   if (result.build) return BuildText(*result.build);
+  if (result.absorb) return AbsorbText(*result.absorb);
   if (result.bench) return BenchText({BenchResult{*result.bench, {}}});
   return {};
 }

@@ -90,6 +90,8 @@ Status ReadObject(const std::string& text, MapItem& item) {
   }
   item.own_model = object.contains("model");
   MakeAbsolute(item.args.model);
+  item.args.memory = PackArgument(item.args.memory);
+  item.args.save = PackArgument(item.args.save);
   return SettleChat(object, item);
 }
 

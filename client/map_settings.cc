@@ -67,6 +67,7 @@ std::optional<int> ParseMapSettings(const Command& command, int argc, char** arg
   settings.args.priority = protocol::kBackground;
   line.AddPriority(settings.args.priority);
   raw.generation.AddChat(line, settings.args);
+  raw.generation.AddMemory(line, settings.args);
   line.AddModel(settings.args.model);
   raw.generation.AddSampling(line, settings.args,
                              "Seed of the first item; the next has the next one, whatever order "

@@ -28,6 +28,9 @@ std::string StageText(const std::string& stage) {
   if (stage == "verify") return "verifying";
   if (stage == "build") return "building";
   if (stage == "bench") return "measuring";
+  if (stage == "encode") return "splitting into tokens";
+  if (stage == "absorb") return "reading the text";
+  if (stage == "save") return "saving";
   return stage;
 }
 

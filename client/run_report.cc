@@ -4,10 +4,21 @@
 #include <cstdio>
 #include <string>
 
+#include "client/printable.h"
+#include "client/progress.h"
+
 namespace mk::client {
+
+std::string SavedText(const protocol::SavedPack& saved) {
+  std::array<char, 64> took;
+  std::snprintf(took.data(), took.size(), " in %.0f ms", saved.save_ms);
+  return "saved " + Printable(saved.path) + ": " + std::to_string(saved.tokens) +
+         (saved.tokens == 1 ? " token, " : " tokens, ") + BytesText(saved.bytes) + took.data();
+}
 
 std::string RunStatsText(const protocol::RunDone& done) {
   std::array<char, 512> line;
+  const std::string saved = done.saved ? "; " + SavedText(*done.saved) : std::string();
   std::string cached;
   if (done.usage.cached > 0) cached = " (" + std::to_string(done.usage.cached) + " cached)";
   // A run that ended before its first token has no such time.
@@ -25,7 +36,7 @@ std::string RunStatsText(const protocol::RunDone& done) {
                 done.finish_reason.c_str(), static_cast<unsigned long long>(done.options.seed),
                 done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
                 done.trust.fingerprint.c_str());
-  return line.data();
+  return line.data() + saved;
 }
 
 Json RunDoneJson(const protocol::RunDone& done) {

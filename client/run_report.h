@@ -9,6 +9,9 @@
 
 namespace mk::client {
 
+// "saved /p/story.mkmem: 120 tokens, 1.5 MiB in 9 ms".
+std::string SavedText(const protocol::SavedPack& saved);
+
 // "40 tokens, 812.5 tok/s; prompt 9 tokens in 0.01 s; ...": tokens, speed, how it ended, seed,
 // precision, model.
 std::string RunStatsText(const protocol::RunDone& done);

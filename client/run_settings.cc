@@ -1,5 +1,7 @@
 #include "client/run_settings.h"
 
+#include <unistd.h>
+
 #include "client/generation_options.h"
 #include "client/input.h"
 #include "client/report.h"
@@ -27,10 +29,12 @@ void AddPromptOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   app.add_option("--ids", raw.ids, "Token ids as the prompt, taken as they are: 1,2,3 or @FILE")
       ->type_name("IDS");
   raw.generation.AddChat(line, options.args);
+  raw.generation.AddMemory(line, options.args);
+  raw.generation.AddSave(line, options.args);
   app.add_option("--session", options.args.session,
                  "Go on with a session, and keep what was said in it; a new name begins one")
       ->type_name("SESSION");
-  app.add_flag("--continue", raw.go_on, "With --session: go on with its text, without new one");
+  app.add_flag("--continue", raw.go_on, "With --session or --memory: go on with its text, without new one");
   line.AddNumber("--undo", options.args.session_undo,
                  "With --session: in the place of its last turn, or the last N", 1, 1 << 20);
 }
@@ -52,25 +56,26 @@ void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
       ->type_name("FILE");
 }
 
-// Whether the session's own text is all that there is to go on with.
-protocol::Result<bool> TakeSession(const Raw& raw, const protocol::RunArgs& args) {
-  if (args.session.empty() && (raw.go_on || args.session_undo > 0)) {
-    return Fail(UsageError("--continue and --undo need --session",
+// Whether the text of the session or of the pack is all that there is to go on with.
+protocol::Result<bool> TakeGoOn(const Raw& raw, const protocol::RunArgs& args) {
+  const bool remembers = !args.session.empty() || !args.memory.empty();
+  if ((raw.go_on && !remembers) || (args.session_undo > 0 && args.session.empty())) {
+    return Fail(UsageError("--continue needs --session or --memory, --undo needs --session",
                            "for example: mk run --session story --continue"));
   }
   if (!raw.go_on) return false;
   if (raw.prompt.has_argument || !raw.prompt.file.empty() || !raw.ids.empty() || !args.raw) {
     return Fail(UsageError("--continue excludes a prompt and --chat",
-                           "it goes on with the text of the session alone"));
+                           "it goes on with the text of the session or the pack alone"));
   }
   return true;
 }
 
 Status TakePrompt(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
-  auto goes_on = TakeSession(raw, args);
-  if (!goes_on) return Fail(std::move(goes_on.error()));
-  if (*goes_on) return {};
+  const auto go_on = TakeGoOn(raw, args);
+  if (!go_on) return Fail(go_on.error());
+  if (*go_on) return {};
   if (!raw.ids.empty()) {
     if (raw.prompt.has_argument || !raw.prompt.file.empty() || !args.raw) {
       return Fail(UsageError("--ids excludes a text prompt and --chat",
@@ -81,12 +86,20 @@ Status TakePrompt(const Raw& raw, RunSettings& options) {
     args.ids = std::move(*ids);
     return {};
   }
+  // At a terminal a pack goes on by itself.
+  const bool goes_on = !args.memory.empty() && args.raw;
+  if (goes_on && !raw.prompt.given() && ::isatty(STDIN_FILENO) == 1) return {};
   auto text = ReadText(raw.prompt, "prompt");
   if (!text) return Fail(std::move(text.error()));
-  if (text->empty()) {
-    return Fail(UsageError("the prompt is empty", "give some text: mk run \"Once upon a time\""));
+  if (!text->empty()) {
+    args.prompt = std::move(*text);
+  } else if (!goes_on) {
+    return Fail(UsageError("the prompt is empty",
+                           args.memory.empty()
+                               ? "give some text: mk run \"Once upon a time\""
+                               : "a chat turn needs a message; without --chat the text of the pack "
+                                 "goes on"));
   }
-  args.prompt = std::move(*text);
   return {};
 }
 

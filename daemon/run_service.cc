@@ -5,6 +5,7 @@
 
 #include "daemon/errors.h"
 #include "daemon/memory_text.h"
+#include "daemon/run_packs.h"
 #include "daemon/run_task.h"
 
 namespace mk::daemon {
@@ -32,7 +33,23 @@ double QueueMilliseconds(const ClientRequest& request) {
   return std::max(0.0, Milliseconds(Microseconds(request.arrived), started) - request.load_ms);
 }
 
+protocol::Error TooManyWait() {
+  return {protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}};
+}
+
 }  // namespace
+
+// A run with memory packs, on its way to the scheduler.
+struct RunService::PackRun {
+  uint64_t key = 0;
+  std::shared_ptr<RequestControl> control;
+  std::shared_ptr<const LoadedModel> loaded;
+  Precision precision = Precision::kExact;
+  protocol::RunArgs args;
+  RunStart start;
+  std::shared_ptr<RunPacks> packs;
+  bool asked_for_room = false;
+};
 
 std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) const {
   uint64_t running = 0;
@@ -74,6 +91,9 @@ uint64_t RunService::WaitingBefore(const ClientRequest& request) const {
 void RunService::Handle(ClientRequest& request) {
   if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
   const auto& args = std::get<protocol::RunArgs>(request.args);
+  if (auto packs = PacksOf(args); !packs) {
+    return core_.clients.Finish(request, std::move(packs.error()));
+  }
   request.control->window.store(args.window);
   request.control->background.store(args.priority == protocol::kBackground);
   if (args.timeout_ms > 0) {
@@ -98,6 +118,20 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
   // The arguments are not needed here again; a prompt may be large.
   auto args =
       std::make_shared<protocol::RunArgs>(std::move(std::get<protocol::RunArgs>(request.args)));
+  auto packs = PacksOf(*args);
+  if (packs && packs->any()) {
+    auto run = std::make_shared<PackRun>();
+    *run = {request.key,
+            request.control,
+            entry.loaded,
+            request.precision,
+            std::move(*args),
+            std::move(request.start),
+            std::make_shared<RunPacks>(std::move(*packs))};
+    if (!run->packs->save.empty()) request.keep_state = SaveWhatIsLeft(run->packs, entry.loaded);
+    run->start.leave_state = request.keep_state != nullptr;
+    return PostPackRun(run);
+  }
   request.start.leave_state = request.keep_state != nullptr;
   auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
                start = std::move(request.start), precision = request.precision,
@@ -107,10 +141,51 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
   };
   if (!core_.aux.Post(std::move(task))) {
     core_.registry.Release(request.key);
-    core_.clients.Finish(
-        request,
-        protocol::Error{protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}});
+    core_.clients.Finish(request, TooManyWait());
   }
+}
+
+void RunService::PostPackRun(const std::shared_ptr<PackRun>& run) {
+  if (core_.states.Post([this, run] { PreparePackRun(run); })) return;
+  OnPrepared({run->key, protocol::Fail(TooManyWait())});
+}
+
+// On the states thread.
+void RunService::PreparePackRun(const std::shared_ptr<PackRun>& run) {
+  if (run->control->cancelled.load()) return;  // answered already
+  const auto refuse = [&](protocol::Error error) {
+    core_.events.Push(RunPrepared{run->key, protocol::Fail(std::move(error))});
+  };
+  RunPacks& packs = *run->packs;
+  const Model& model = *run->loaded->model;
+  if (!packs.save.empty()) {
+    if (auto good = CheckSave(packs, model); !good) return refuse(std::move(good.error()));
+  }
+  if (!packs.memory.empty()) {
+    auto bytes = MemoryOf(packs.memory, model);
+    if (!bytes) return refuse(std::move(bytes.error()));
+    auto memory = core_.ledger.Reserve(MemoryUse::kSequences, *bytes);
+    if (!memory) {
+      core_.events.Push(IoCall{[this, run, bytes = *bytes] { MakeRoomFor(run, bytes); }});
+      return;
+    }
+    auto state = LoadState(packs, run->loaded, run->precision, run->args, std::move(*memory));
+    if (!state) return refuse(std::move(state.error()));
+    run->start.bases = {std::move(*state)};
+    run->start.append = true;
+  }
+  auto prepared = PrepareRun(run->loaded, run->precision, std::move(run->args), run->start);
+  run->start = {};
+  core_.events.Push(RunPrepared{run->key, std::move(prepared)});
+}
+
+void RunService::MakeRoomFor(const std::shared_ptr<PackRun>& run, uint64_t bytes) {
+  const ClientRequest* request = core_.clients.Find(run->key);
+  if (request == nullptr || run->control->cancelled.load()) return;
+  if (!std::exchange(run->asked_for_room, true) && core_.registry.MakeRoom(bytes)) {
+    return PostPackRun(run);
+  }
+  OnPrepared({run->key, protocol::Fail(NoRoomFor(*request, bytes))});
 }
 
 void RunService::OnPrepared(RunPrepared prepared) {
@@ -142,9 +217,7 @@ void RunService::OnPrepared(RunPrepared prepared) {
   submission.deadline = request->deadline;
   if (!core_.scheduler.Submit(std::move(submission))) {
     core_.registry.Release(request->key);
-    core_.clients.Finish(
-        *request,
-        protocol::Error{protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}});
+    core_.clients.Finish(*request, TooManyWait());
   }
 }
 
@@ -261,7 +334,13 @@ void RunService::Close(ClientRequest& request, protocol::Body last) {
 // neither a cancel nor a deadline ends it any more.
 void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
   protocol::Body last = LastMessage(request, finished);
-  if (!request.keep_state || !finished.left) return Close(request, std::move(last));
+  if (!request.keep_state || !finished.left) {
+    auto* done = std::get_if<protocol::RunDone>(&last);
+    if (done != nullptr && request.keep_state) {
+      done->warnings.emplace_back("no state was kept: the prompt was not read to its end");
+    }
+    return Close(request, std::move(last));
+  }
   auto task = [this, key = request.key, keep = std::move(request.keep_state),
                left = std::move(finished.left), last = std::move(last)]() mutable {
     const bool failed = std::holds_alternative<protocol::Error>(last);

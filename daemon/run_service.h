@@ -1,7 +1,7 @@
 // run: from a request to its last token.
 //
 //   admission -> session, if it is in one (SessionService) -> model (ModelService) -> prompt
-//   encoded (aux thread) -> scheduler
+//   encoded (aux thread; with memory packs, which are read first, the states thread) -> scheduler
 //     -> state kept, if the run leaves one (states thread) -> done
 
 #pragma once
@@ -25,8 +25,13 @@ class RunService {
   void OnSchedulerEvent(SchedulerEvent event);
 
  private:
+  struct PackRun;
+
   // An error when the request cannot be taken on now.
   std::optional<protocol::Error> Refuse(const ClientRequest& request) const;
+  void PostPackRun(const std::shared_ptr<PackRun>& run);
+  void PreparePackRun(const std::shared_ptr<PackRun>& run);
+  void MakeRoomFor(const std::shared_ptr<PackRun>& run, uint64_t bytes);
   uint64_t WaitingBefore(const ClientRequest& request) const;
   void AcquireModel(ClientRequest& request);
   bool HoldsUpOthers(const ClientRequest& request) const;

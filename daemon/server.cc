@@ -206,6 +206,7 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kSessionSave:
     case protocol::Op::kSessionRestore:
     case protocol::Op::kSessionDiff:
+    case protocol::Op::kAbsorb:
       return Start(peer, std::move(request));
   }
 }
@@ -238,6 +239,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kVerify:
     case protocol::Op::kBuild:
     case protocol::Op::kBench:
+    case protocol::Op::kAbsorb:
       return jobs_.HandleWork(*opened);
     case protocol::Op::kJobStart:
       return jobs_.HandleStart(*opened);

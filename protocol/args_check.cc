@@ -1,5 +1,7 @@
 #include "protocol/args_check.h"
 
+#include "protocol/job_record.h"
+
 namespace mk::protocol {
 namespace {
 
@@ -23,9 +25,17 @@ Status CheckArgs(const RunArgs& args) {
   if (args.session_undo > 0 && !in_session) {
     return Bad("run: `session_undo` needs a session", "give `session`");
   }
-  if (prompts == 0 && !(in_session && args.raw)) {
+  if (in_session && !(args.memory.empty() && args.save.empty())) {
+    return Bad("run: a session has its own memory",
+               "session_restore makes a session of a pack, session_save a pack of a session");
+  }
+  if (prompts == 0 && !in_session && args.memory.empty()) {
     return Bad("run: there is no prompt",
                "give `prompt` (text), `ids` (token ids) or `messages` (a conversation)");
+  }
+  if (prompts == 0 && !args.raw) {
+    return Bad("run: a chat turn on top of `memory` needs a message",
+               "give `prompt` or `messages`, or go on from the text of the pack with `raw`");
   }
   if (args.ids && args.ids->empty()) return Bad("run: `ids` is empty", "give at least one id");
   if (args.messages && args.messages->empty()) {
@@ -57,12 +67,11 @@ Status CheckArgs(const TokenizeArgs& args) {
 
 Status CheckArgs(const JobStartArgs& args) {
   const JobSpec& spec = args.spec;
-  const int kinds =
-      int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()};
+  const int kinds = KindsIn(spec);
   if (kinds == 1) return {};
   return Bad(kinds == 0 ? "job_start: there is nothing to do"
                         : "job_start: more than one kind of work is given",
-             "give one of `verify`, `build` and `bench`");
+             "give one of `verify`, `build`, `bench` and `absorb`");
 }
 
 Status CheckArgs(const JobRemoveArgs& args) {

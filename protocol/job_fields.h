@@ -5,6 +5,7 @@
 #include "protocol/bench_fields.h"
 #include "protocol/field.h"
 #include "protocol/job_messages.h"
+#include "protocol/pack_fields.h"
 
 namespace mk::protocol {
 
@@ -42,7 +43,7 @@ template <>
 struct Schema<JobResult> {
   static constexpr auto fields =
       std::make_tuple(Optional("verify", &JobResult::verify), Optional("build", &JobResult::build),
-                      Optional("bench", &JobResult::bench));
+                      Optional("bench", &JobResult::bench), Optional("absorb", &JobResult::absorb));
 };
 
 template <>

@@ -1,8 +1,8 @@
 // Long work: what can be asked for, how far it is, what it gave. Included by messages.h.
 //
-// The ops `verify`, `build` and `bench` start a job, stay with it to its end and answer with its
-// result; a client that leaves ends it. `job_start` starts one that belongs to nobody: it lives on,
-// and any number of clients may attach to it, as they may to the others.
+// The ops `verify`, `build`, `bench` and `absorb` start a job, stay with it to its end and answer
+// with its result; a client that leaves ends it. `job_start` starts one that belongs to nobody: it
+// lives on, and any number of clients may attach to it, as they may to the others.
 
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/bench_messages.h"
+#include "protocol/pack_messages.h"
 
 namespace mk::protocol {
 
@@ -75,6 +76,7 @@ struct JobSpec {
   std::optional<VerifyArgs> verify;
   std::optional<BuildArgs> build;
   std::optional<BenchArgs> bench;
+  std::optional<AbsorbArgs> absorb = std::nullopt;
   bool operator==(const JobSpec&) const = default;
 };
 
@@ -83,6 +85,7 @@ struct JobResult {
   std::optional<VerifyDone> verify;
   std::optional<BuildDone> build;
   std::optional<BenchDone> bench;
+  std::optional<AbsorbDone> absorb = std::nullopt;
   bool operator==(const JobResult&) const = default;
 };
 
@@ -117,13 +120,13 @@ struct JobError {
 
 struct JobStatus {
   std::string id;
-  std::string kind;   // "verify", "build", "bench"
+  std::string kind;   // "verify", "build", "bench", "absorb"
   std::string what;   // one line: the file that it is about, and how
   std::string state;  // see JobState
   std::string phase;  // of a running one: "verify", "load", ...; of a queued one what it waits for
   uint64_t done = 0;
   uint64_t total = 0;  // 0: not known
-  std::string unit;    // "bytes", "percent"
+  std::string unit;    // "bytes", "percent", "tokens"
   uint64_t kept = 0;   // of `done`: what need not be done again when it is resumed
   std::optional<uint64_t> eta_ms;
   std::string asked_by;     // the client that started it

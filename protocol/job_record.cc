@@ -44,7 +44,8 @@ Status CheckResult(const JobRecord& record) {
   const bool done = record.state == JobState::kDone;
   const bool fits = result.verify.has_value() == (done && spec.verify) &&
                     result.build.has_value() == (done && spec.build) &&
-                    result.bench.has_value() == (done && spec.bench);
+                    result.bench.has_value() == (done && spec.bench) &&
+                    result.absorb.has_value() == (done && spec.absorb);
   return fits ? Status() : Bad("a result that does not fit the job");
 }
 
@@ -77,10 +78,16 @@ struct Schema<StoredRecord> {
       std::make_tuple(Inline(&StoredRecord::record), Required("state", &StoredRecord::state));
 };
 
+int KindsIn(const JobSpec& spec) {
+  return int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()} +
+         int{spec.absorb.has_value()};
+}
+
 std::string_view KindOf(const JobSpec& spec) {
   if (spec.verify) return "verify";
   if (spec.build) return "build";
   if (spec.bench) return "bench";
+  if (spec.absorb) return "absorb";
   return {};
 }
 
@@ -88,6 +95,7 @@ std::string PathIn(const JobSpec& spec) {
   if (spec.verify) return spec.verify->model;
   if (spec.build) return spec.build->out;
   if (spec.bench) return spec.bench->model.model;
+  if (spec.absorb) return spec.absorb->text;
   return {};
 }
 
@@ -118,9 +126,7 @@ Result<JobRecord> DecodeJobRecord(std::string_view bytes) {
   if (record.checkpoint.size() > kMaxCheckpointBytes) {
     return Fail(ErrorCode::kBadRequest, "`checkpoint` is too large");
   }
-  const JobSpec& spec = record.spec;
-  if (int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()} !=
-      1) {
+  if (KindsIn(record.spec) != 1) {
     return Fail(ErrorCode::kBadRequest, "`spec` is not one kind of work");
   }
   if (Status checked = CheckError(record); !checked) return Fail(checked.error());

@@ -42,7 +42,10 @@ struct JobRecord {
   bool operator==(const JobRecord&) const = default;
 };
 
-// "verify", "build", "bench"; "": none of them.
+// How many kinds of work it asks for.
+int KindsIn(const JobSpec& spec);
+
+// "verify", "build", "bench", "absorb"; "": none of them.
 std::string_view KindOf(const JobSpec& spec);
 
 // The file that it is about.

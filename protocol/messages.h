@@ -6,7 +6,7 @@
 //   reply    {v, id, type, seq, body}  type: accepted, event, chunk, done, error; seq: 0, 1, 2, ...
 //                                      per request over all its replies
 //
-// A request is answered by `accepted` (run, load, verify, build, bench and
+// A request is answered by `accepted` (run, load, verify, build, bench, absorb and
 // job_attach only), any number of
 // `event` and `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is
 // malformed.
@@ -94,7 +94,8 @@ inline constexpr const char* kBackground = "background";
 
 struct RunArgs {
   ModelSelector model;
-  // Exactly one of the three; in a session no messages, and with `raw` none of them at all.
+  // Exactly one of the three; in a session no messages. In a session or with `memory`, and with
+  // `raw`, perhaps none at all.
   std::optional<std::string> prompt;        // UTF-8
   std::optional<std::vector<int32_t>> ids;  // as they are, nothing is put before them
   std::optional<std::vector<ConversationMessage>> messages;  // the next turn is generated
@@ -111,7 +112,13 @@ struct RunArgs {
   std::optional<uint64_t> seed;
   std::string precision = kAutoPrecision;
   bool chunked_prefill = true;
-  bool prefix_cache = true;       // false: read the whole prompt, and keep nothing of it
+  bool prefix_cache = true;  // false: read the whole prompt, and keep nothing of it
+  // Memory packs: absolute paths, or names in the daemon's state folder; "": none. The run goes on
+  // from the first, and its prompt comes on top; plain text may have none and go on as it was. The
+  // second is made of what the run leaves, before `done`, and may replace another pack.
+  std::string memory;
+  std::string save;
+  uint32_t save_format = 2;       // 1: MKMEM001, of the reference engine
   std::vector<std::string> stop;  // text that ends the answer, not part of it
   uint64_t timeout_ms = 0;        // 0: none
   std::string priority = kInteractive;
@@ -178,7 +185,8 @@ using Args =
                  BenchArgs, MetricsArgs, JobsArgs, JobStartArgs, JobAttachArgs, JobShowArgs,
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
-                 SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs>;
+                 SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
+                 AbsorbArgs>;
 
 enum class Op {
   kHello,
@@ -214,6 +222,7 @@ enum class Op {
   kSessionSave,
   kSessionRestore,
   kSessionDiff,
+  kAbsorb,
 };
 
 struct Request {
@@ -237,7 +246,7 @@ struct Accepted {
 
 // type "event"
 struct Progress {
-  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench"
+  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb"
   uint64_t done = 0;  // for "queue": requests before it
   uint64_t total = 0;
   std::string unit;  // "requests", "bytes", "tokens", "percent"
@@ -473,12 +482,12 @@ struct Trust {
 };
 
 struct RunDone {
-  std::string finish_reason;  // "stop", "length", "cancelled"
-  std::string text;           // the whole answer (or completion)
-  std::string reasoning;      // text of the think channel
-  std::string rest;           // end of `text` that no chunk carried
-  std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> ids;  // generated; without the stop id
+  std::string finish_reason;        // "stop", "length", "cancelled"
+  std::string text;                 // the whole answer (or completion)
+  std::string reasoning;            // text of the think channel
+  std::string rest;                 // end of `text` that no chunk carried
+  std::vector<int32_t> prompt_ids;  // without those that the run went on from
+  std::vector<int32_t> ids;         // generated; without the stop id
   Usage usage;
   Timing timing;
   RunOptions options;
@@ -489,6 +498,7 @@ struct RunDone {
   // those of its own run and not always those of reading all tokens as one prompt.
   std::string prefix = "cold";
   std::optional<SessionStep> session;  // of a run in one
+  std::optional<SavedPack> saved;  // with RunArgs::save
   bool operator==(const RunDone&) const = default;
 };
 
@@ -530,7 +540,8 @@ using Body =
                  MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
                  JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone,
                  SessionForkDone, SessionUndoDone, SessionRenameDone, SessionRemoveDone,
-                 SessionSaveDone, SessionRestoreDone, SessionDiffDone>;
+                 SessionSaveDone, SessionRestoreDone, SessionDiffDone,
+                 AbsorbDone>;
 
 struct Reply {
   uint64_t id = 0;

@@ -42,6 +42,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kSessionSave, "session_save", false, false, "write a session's state into a pack"},
     OpInfo{Op::kSessionRestore, "session_restore", false, false, "make a session of a pack"},
     OpInfo{Op::kSessionDiff, "session_diff", false, false, "where two sessions part"},
+    OpInfo{Op::kAbsorb, "absorb", false, true, "read a text into a memory pack"},
 };
 
 constexpr bool InOrder() {

@@ -218,7 +218,7 @@ struct Schema<RunDone> {
       Required("usage", &RunDone::usage), Required("timing", &RunDone::timing),
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
       Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
-      Optional("session", &RunDone::session));
+      Optional("session", &RunDone::session), Optional("saved", &RunDone::saved));
 };
 
 template <>

@@ -15,6 +15,8 @@ inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
 inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
+// A path, or the name of a pack: the same forms.
+inline constexpr Rule kPackRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
 inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft|dsv4");
 inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
 inline constexpr Rule kPriorityRule = Rule{}.OneOf("interactive|background");
@@ -118,6 +120,11 @@ struct Schema<RunArgs> {
                "read the prompt in blocks of 64 tokens; false: token by token"),
       Optional("prefix_cache", &RunArgs::prefix_cache,
                "use and keep states of prompts; the answer is the same without"),
+      Optional("memory", &RunArgs::memory,
+               "memory pack to go on from: path, or name in the state folder", kPackRule),
+      Optional("save", &RunArgs::save, "memory pack to make of what the run leaves", kPackRule),
+      Optional("save_format", &RunArgs::save_format,
+               "2, or 1 for the format of the reference engine", Rule{}.Range(1, 2)),
       Optional("stop", &RunArgs::stop, "texts that end the answer",
                Rule{}.NotEmpty().Bytes(256).Items(16)),
       Optional("timeout_ms", &RunArgs::timeout_ms, "give up after so long; 0: never",
@@ -217,6 +224,25 @@ struct Schema<BenchArgs> {
 };
 
 template <>
+struct Schema<AbsorbArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&AbsorbArgs::model),
+      Required("text", &AbsorbArgs::text, "path of the file to read",
+               Rule{}.NotEmpty().Bytes(kMaxPathBytes).Form(TextForm::kPath)),
+      Optional("spooled", &AbsorbArgs::spooled,
+               "the file lies in the state folder and is removed in the end"),
+      Required("save", &AbsorbArgs::save, "memory pack to make", kPackRule.NotEmpty()),
+      Optional("save_format", &AbsorbArgs::save_format,
+               "2, or 1 for the format of the reference engine", Rule{}.Range(1, 2)),
+      Optional("memory", &AbsorbArgs::memory, "memory pack that the text comes on top of",
+               kPackRule),
+      Optional("precision", &AbsorbArgs::precision, "arithmetic; auto: the daemon's setting",
+               kPrecisionRule),
+      Optional("chunked_prefill", &AbsorbArgs::chunked_prefill,
+               "read in blocks of 64 tokens; false: token by token"));
+};
+
+template <>
 struct Schema<MetricsArgs> {
   static constexpr auto fields = std::make_tuple(Optional("form", &MetricsArgs::form,
                                                           "Prometheus text, or families of samples",
@@ -235,7 +261,8 @@ struct Schema<JobSpec> {
   static constexpr auto fields =
       std::make_tuple(Optional("verify", &JobSpec::verify, "the fields of the op verify"),
                       Optional("build", &JobSpec::build, "the fields of the op build"),
-                      Optional("bench", &JobSpec::bench, "the fields of the op bench"));
+                      Optional("bench", &JobSpec::bench, "the fields of the op bench"),
+                      Optional("absorb", &JobSpec::absorb, "the fields of the op absorb"));
 };
 
 template <>

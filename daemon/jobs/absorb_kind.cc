@@ -77,8 +77,8 @@ class Absorbing {
   protocol::Status ReadText();
   protocol::Status Encode(const std::string& text);
   protocol::Status Begin();
-  bool GoOnFromCheckpoint();
-  protocol::Status LoadMemory();
+  bool GoOnFrom(const AbsorbCheckpoint& checkpoint);
+  protocol::Status LoadMemory(const std::optional<AbsorbCheckpoint>& earlier);
   protocol::Result<SharedState> Load(RunPacks& packs);
   protocol::Status CheckRoom() const;
   protocol::Status ReadSlice();
@@ -147,8 +147,7 @@ protocol::Status Absorbing::Encode(const std::string& text) {
     return protocol::Fail(std::move(error));
   }
   const Tokenizer& tokenizer = *loaded.tokenizer;
-  auto encoded =
-      args_.memory.empty() ? tokenizer.EncodePrompt(text) : tokenizer.EncodeText(text);
+  auto encoded = args_.memory.empty() ? tokenizer.EncodePrompt(text) : tokenizer.EncodeText(text);
   if (!encoded) {
     protocol::Error error = ToProtocol(encoded.error());
     error.message = args_.text + ": " + error.message;
@@ -169,42 +168,49 @@ protocol::Result<SharedState> Absorbing::Load(RunPacks& packs) {
   return LoadState(packs, lease_->loaded(), precision_, run_, std::move(*memory));
 }
 
-protocol::Status Absorbing::LoadMemory() {
-  auto state = Load(packs_);
-  if (!state) return protocol::Fail(std::move(state.error()));
-  state_ = std::move(*state);
-  return {};
+// The pack that the text comes on top of: the very one that an earlier run of the job had. It may
+// have been replaced, by the end of this job even, of which nobody heard any more.
+protocol::Status Absorbing::LoadMemory(const std::optional<AbsorbCheckpoint>& earlier) {
+  if (!packs_.memory.empty()) {
+    auto state = Load(packs_);
+    if (!state) return protocol::Fail(std::move(state.error()));
+    state_ = std::move(*state);
+  }
+  if (!earlier || (earlier->parents == packs_.parents && earlier->before == position())) return {};
+  return protocol::Fail(protocol::ErrorCode::kIncompatiblePack,
+                        packs_.memory + " has changed since the job began",
+                        "look at it with `mk pack info`, and absorb the text anew if it must be");
 }
 
-// False: there is none, or it is of another text, or its pack is damaged.
-bool Absorbing::GoOnFromCheckpoint() {
-  const auto found = DecodeAbsorbCheckpoint(context_.checkpoint());
-  if (!found || found->digest != checkpoint_.digest) return false;
+// False: nothing was saved, or it is damaged.
+bool Absorbing::GoOnFrom(const AbsorbCheckpoint& checkpoint) {
   RunPacks packs;
-  packs.memory = found->pack;
+  packs.memory = checkpoint.pack;
   auto state = Load(packs);
   if (!state) {
-    warnings_.push_back("the text is read from its beginning: " + state.error().message);
+    if (state.error().code != protocol::ErrorCode::kNotFound) {
+      warnings_.push_back("the text is read from its beginning: " + state.error().message);
+    }
     return false;
   }
   const size_t length = (*state)->tokens.size();
-  if (length < found->before || length - found->before > ids_.size()) return false;
+  if (length < checkpoint.before || length - checkpoint.before > ids_.size()) return false;
   state_ = std::move(*state);
-  read_ = length - found->before;
-  checkpoint_ = *found;
-  packs_.parents = found->parents;
+  read_ = length - checkpoint.before;
+  packs_.parents = checkpoint.parents;
   return true;
 }
 
 protocol::Status Absorbing::Begin() {
-  checkpoint_.digest = Xxh3Of(std::as_bytes(std::span(ids_)));
-  if (!GoOnFromCheckpoint()) {
-    if (!packs_.memory.empty()) {
-      if (auto loaded = LoadMemory(); !loaded) return loaded;
-    }
-    checkpoint_.pack = NewPartialPath();
-    checkpoint_.before = position();
-    checkpoint_.parents = packs_.parents;
+  const uint64_t digest = Xxh3Of(std::as_bytes(std::span(ids_)));
+  const auto earlier = DecodeAbsorbCheckpoint(context_.checkpoint());
+  if (earlier && earlier->digest == digest && GoOnFrom(*earlier)) {
+    checkpoint_ = *earlier;
+  } else {
+    if (auto loaded = LoadMemory(earlier); !loaded) return loaded;
+    if (earlier) RemoveOurs(earlier->pack);
+    checkpoint_ = {NewPartialPath(), position(), digest, packs_.parents};
+    context_.SaveCheckpoint(mk::daemon::Encode(checkpoint_), 0);
   }
   saved_ = Clock::now();
   return CheckRoom();
@@ -278,8 +284,7 @@ protocol::Result<protocol::SavedPack> Absorbing::Save() {
   protocol::Result<protocol::SavedPack> saved =
       protocol::Fail(protocol::ErrorCode::kBusy, "too many states wait to be saved",
                      "`mk jobs resume` tries again");
-  engine_.OnStatesThread(
-      [&] { saved = SaveState(packs_, model(), *state_, "absorb"); });
+  engine_.OnStatesThread([&] { saved = SaveState(packs_, model(), *state_, "absorb"); });
   return saved;
 }
 

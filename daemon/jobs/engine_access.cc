@@ -38,8 +38,11 @@ struct EngineAccess::Load {
   }
 };
 
-struct EngineAccess::Alone {
+// What a job has done on the scheduler's thread.
+struct EngineAccess::Piece {
+  // One of the two.
   ExclusiveWork work;
+  std::unique_ptr<StepTask> task;
   uint64_t state_bytes = 0;
   std::shared_ptr<RequestControl> control = std::make_shared<RequestControl>();
   std::mutex mutex;  // of what follows
@@ -47,6 +50,7 @@ struct EngineAccess::Alone {
   bool running = false;
   bool abandoned = false;  // the job has gone: the work must not begin
   std::optional<protocol::Result<protocol::Body>> result;
+  SharedState left;
 
   void Finish(protocol::Result<protocol::Body> what) {
     {
@@ -121,86 +125,158 @@ protocol::Result<ModelLease> EngineAccess::Acquire(const ModelRef& ref, Precisio
   return ModelLease(std::move(**load->result), std::move(held));
 }
 
-void EngineAccess::BeginAlone(uint64_t key, const std::shared_ptr<Alone>& alone) {
-  if (core_.ledger.available() < alone->state_bytes) core_.registry.UnloadIdle();
-  Submission submission;
-  submission.key = key;
-  submission.control = alone->control;
-  submission.state_bytes = alone->state_bytes;
-  submission.work = [alone](Executor& executor, const std::function<bool()>& go_on) {
+ExclusiveWork EngineAccess::WorkOf(const std::shared_ptr<Piece>& piece) {
+  return [piece](Executor& executor, const std::function<bool()>& go_on) {
     {
-      std::lock_guard lock(alone->mutex);
-      if (alone->abandoned) return Result<protocol::Body>(Fail(ErrorCode::kCancelled, "cancelled"));
-      alone->running = true;
+      std::lock_guard lock(piece->mutex);
+      if (piece->abandoned) return Result<protocol::Body>(Fail(ErrorCode::kCancelled, "cancelled"));
+      piece->running = true;
     }
-    Result<protocol::Body> done = alone->work(executor, go_on);
-    alone->Finish(done ? protocol::Result<protocol::Body>(*done)
+    Result<protocol::Body> done = piece->work(executor, go_on);
+    piece->Finish(done ? protocol::Result<protocol::Body>(*done)
                        : protocol::Fail(ToProtocol(done.error())));
     return done;
   };
-  alones_[key] = alone;
+}
+
+void EngineAccess::Begin(uint64_t key, const std::shared_ptr<Piece>& piece) {
+  if (core_.ledger.available() < piece->state_bytes) core_.registry.UnloadIdle();
+  Submission submission;
+  submission.key = key;
+  submission.control = piece->control;
+  submission.state_bytes = piece->state_bytes;
+  submission.task = std::move(piece->task);
+  if (piece->work) submission.work = WorkOf(piece);
+  pieces_[key] = piece;
   if (core_.scheduler.Submit(std::move(submission))) return;
-  alones_.erase(key);
-  alone->Finish(protocol::Fail(protocol::ErrorCode::kBusy, "too many requests wait", "try again"));
+  pieces_.erase(key);
+  piece->Finish(protocol::Fail(protocol::ErrorCode::kBusy, "too many requests wait", "try again"));
 }
 
 bool EngineAccess::OnSchedulerEvent(SchedulerEvent& event) {
   if (event.key < kFirstKey) return false;
-  const auto found = alones_.find(event.key);
+  const auto found = pieces_.find(event.key);
   if (const auto* needs = std::get_if<RequestNeedsRoom>(&event.what)) {
-    if (found != alones_.end()) MakeRoom(*found->second, *needs);
+    if (found != pieces_.end()) MakeRoom(*found->second, *needs);
     return true;
   }
   auto* finished = std::get_if<RequestFinished>(&event.what);
-  if (found == alones_.end() || finished == nullptr) return true;
-  // One that never ran: it was cancelled, say.
-  found->second->Finish(finished->result
-                            ? protocol::Result<protocol::Body>(std::move(*finished->result))
-                            : protocol::Fail(ToProtocol(finished->result.error())));
-  alones_.erase(found);
+  if (found == pieces_.end() || finished == nullptr) return true;
+  // Of exclusive work, one that never ran: it was cancelled, say.
+  Piece& piece = *found->second;
+  {
+    std::lock_guard lock(piece.mutex);
+    piece.left = std::move(finished->left);
+  }
+  piece.Finish(finished->result ? protocol::Result<protocol::Body>(std::move(*finished->result))
+                                : protocol::Fail(ToProtocol(finished->result.error())));
+  pieces_.erase(found);
   return true;
 }
 
 // Where nothing runs that could end and give back some, there will be no room.
-void EngineAccess::MakeRoom(Alone& alone, const RequestNeedsRoom& needs) {
+void EngineAccess::MakeRoom(Piece& piece, const RequestNeedsRoom& needs) {
   if (core_.registry.MakeRoom(needs.bytes)) {
-    alone.control->needs_room.store(false);
+    piece.control->needs_room.store(false);
   } else if (needs.others_run) {
     return;
   } else {
     {
-      std::lock_guard lock(alone.mutex);
-      if (alone.running) return;  // there was room after all
-      alone.abandoned = true;
+      std::lock_guard lock(piece.mutex);
+      if (piece.running) return;  // there was room after all
+      piece.abandoned = true;
     }
-    alone.Finish(
+    piece.Finish(
         protocol::Fail(OutOfMemory("the work", needs.bytes, core_.ledger, core_.registry)));
-    alone.control->cancelled.store(true);
+    piece.control->cancelled.store(true);
   }
   core_.scheduler.Wake();
 }
 
 protocol::Result<protocol::Body> EngineAccess::RunAlone(ExclusiveWork work, uint64_t state_bytes,
                                                         JobContext& context) {
-  auto alone = std::make_shared<Alone>();
-  alone->work = std::move(work);
-  alone->state_bytes = state_bytes;
+  auto piece = std::make_shared<Piece>();
+  piece->work = std::move(work);
+  piece->state_bytes = state_bytes;
+  return Await(piece, context, nullptr);
+}
+
+protocol::Result<SharedState> EngineAccess::RunBeside(PreparedRun run, JobContext& context,
+                                                      const Look& look) {
+  auto piece = std::make_shared<Piece>();
+  piece->task = std::move(run.task);
+  piece->state_bytes = run.state_bytes;
+  piece->control->background.store(true);
+  // Nobody acknowledges what it tells.
+  piece->control->window.store(uint64_t{1} << 62);
+  auto done = Await(piece, context, look);
+  if (!done) return protocol::Fail(std::move(done.error()));
+  return std::move(piece->left);
+}
+
+protocol::Result<protocol::Body> EngineAccess::Await(const std::shared_ptr<Piece>& piece,
+                                                     JobContext& context, const Look& look) {
   const uint64_t key = next_key_.fetch_add(1);
-  core_.events.Push(IoCall{[this, key, alone] { BeginAlone(key, alone); }});
-  std::unique_lock lock(alone->mutex);
-  while (!alone->result) {
+  core_.events.Push(IoCall{[this, key, piece] { Begin(key, piece); }});
+  std::unique_lock lock(piece->mutex);
+  while (!piece->result) {
     if (context.cancelled()) {
-      alone->control->cancelled.store(true);
+      piece->control->cancelled.store(true);
       core_.scheduler.Wake();
       // Work that runs uses what belongs to the job: it is waited for.
-      if (!alone->running) {
-        alone->abandoned = true;
+      if (!piece->running) {
+        piece->abandoned = true;
         return protocol::Fail(Cancelled());
       }
     }
-    alone->changed.wait_for(lock, kLook);
+    piece->changed.wait_for(lock, kLook);
+    if (look) look(*piece->control);
   }
-  return std::move(*alone->result);
+  return std::move(*piece->result);
+}
+
+protocol::Result<Reservation> EngineAccess::Reserve(uint64_t bytes, JobContext& context) {
+  auto memory = core_.ledger.Reserve(MemoryUse::kSequences, bytes);
+  if (memory) return std::move(*memory);
+  struct Asked {
+    std::mutex mutex;  // of what follows
+    std::condition_variable changed;
+    std::optional<protocol::Result<Reservation>> answer;
+  };
+  auto asked = std::make_shared<Asked>();
+  core_.events.Push(IoCall{[this, asked, bytes] {
+    core_.registry.MakeRoom(bytes);
+    auto room = core_.ledger.Reserve(MemoryUse::kSequences, bytes);
+    std::lock_guard lock(asked->mutex);
+    if (room) {
+      asked->answer.emplace(std::move(*room));
+    } else {
+      asked->answer.emplace(
+          protocol::Fail(OutOfMemory("the pack", bytes, core_.ledger, core_.registry)));
+    }
+    asked->changed.notify_one();
+  }});
+  std::unique_lock lock(asked->mutex);
+  while (!asked->answer) {
+    if (context.cancelled()) return protocol::Fail(Cancelled());
+    asked->changed.wait_for(lock, kLook);
+  }
+  return std::move(*asked->answer);
+}
+
+void EngineAccess::OnStatesThread(const std::function<void()>& work) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  const bool posted = core_.states.Post([&] {
+    work();
+    std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_one();
+  });
+  if (!posted) return;
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
 }
 
 }  // namespace mk::daemon

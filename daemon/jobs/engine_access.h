@@ -1,5 +1,5 @@
-// EngineAccess: what jobs ask of the daemon to run models: a model that is loaded, and the executor
-// for themselves.
+// EngineAccess: what jobs ask of the daemon to run models: a model that is loaded, runs beside
+// those of requests, and the executor for themselves.
 //
 // The calls of jobs block their own thread, until they have what they asked for, it cannot be had,
 // or the job is cancelled.
@@ -43,18 +43,33 @@ class EngineAccess {
   protocol::Result<protocol::Body> RunAlone(ExclusiveWork work, uint64_t state_bytes,
                                             JobContext& context);
 
+  // On a job's thread. Runs beside requests, in the background; `look` is called meanwhile, on this
+  // thread. What the run left when it came to its end; null: nothing. Errors: the run's,
+  // kOutOfMemory, kBusy, kCancelled.
+  using Look = std::function<void(const RequestControl& control)>;
+  protocol::Result<SharedState> RunBeside(PreparedRun run, JobContext& context, const Look& look);
+  // On a job's thread. Room for a state, when idle models had to go for it, too. Errors:
+  // kOutOfMemory, kCancelled.
+  protocol::Result<Reservation> Reserve(uint64_t bytes, JobContext& context);
+  // On a job's thread. Does it on the thread for states, and returns when it is done; not at all
+  // when too many wait there.
+  void OnStatesThread(const std::function<void()>& work);
+
   // On the loop's thread: what the scheduler tells. False: it is about a request.
   bool OnSchedulerEvent(SchedulerEvent& event);
 
  private:
   struct Load;
-  struct Alone;
+  struct Piece;
 
   void BeginLoad(uint64_t key, const ModelRef& ref, Precision precision,
                  const std::shared_ptr<Load>& load);
   void OnLoaded(uint64_t key, ModelRegistry::Entry* entry, const Error* error);
-  void MakeRoom(Alone& alone, const RequestNeedsRoom& needs);
-  void BeginAlone(uint64_t key, const std::shared_ptr<Alone>& alone);
+  void MakeRoom(Piece& piece, const RequestNeedsRoom& needs);
+  void Begin(uint64_t key, const std::shared_ptr<Piece>& piece);
+  static ExclusiveWork WorkOf(const std::shared_ptr<Piece>& piece);
+  protocol::Result<protocol::Body> Await(const std::shared_ptr<Piece>& piece, JobContext& context,
+                                         const Look& look);
 
   Core& core_;
   // Users of models that are no requests have numbers of their own.
@@ -62,7 +77,7 @@ class EngineAccess {
   std::atomic<uint64_t> next_key_{kFirstKey};
   // The loop's thread alone.
   std::map<uint64_t, std::shared_ptr<Load>> loads_;
-  std::map<uint64_t, std::shared_ptr<Alone>> alones_;
+  std::map<uint64_t, std::shared_ptr<Piece>> pieces_;
 };
 
 }  // namespace mk::daemon

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/jobs/absorb_kind.h"
 #include "daemon/jobs/bench_kind.h"
 #include "daemon/jobs/build_kind.h"
 #include "protocol/utf8.h"
@@ -29,6 +30,7 @@ protocol::JobSpec SpecOf(const protocol::Args& args) {
   if (const auto* verify = std::get_if<protocol::VerifyArgs>(&args)) spec.verify = *verify;
   if (const auto* build = std::get_if<protocol::BuildArgs>(&args)) spec.build = *build;
   if (const auto* bench = std::get_if<protocol::BenchArgs>(&args)) spec.bench = *bench;
+  if (const auto* absorb = std::get_if<protocol::AbsorbArgs>(&args)) spec.absorb = *absorb;
   return spec;
 }
 
@@ -36,6 +38,7 @@ protocol::JobSpec SpecOf(const protocol::Args& args) {
 protocol::Body ResultOf(const protocol::JobResult& result) {
   if (result.verify) return *result.verify;
   if (result.build) return *result.build;
+  if (result.absorb) return *result.absorb;
   return result.bench.value_or(protocol::BenchDone());
 }
 
@@ -67,6 +70,7 @@ std::vector<std::unique_ptr<JobKind>> Kinds(const Core& core, EngineAccess& engi
   kinds.push_back(std::make_unique<VerifyKind>(core, limit));
   kinds.push_back(std::make_unique<BuildKind>(core));
   kinds.push_back(std::make_unique<BenchKind>(core, engine));
+  kinds.push_back(std::make_unique<AbsorbKind>(core, engine));
   return kinds;
 }
 
@@ -92,6 +96,7 @@ JobService::JobService(Core& core, ModelService& models, const std::string& fold
       std::move(store), [&events = core.events](JobEvent event) { events.Push(std::move(event)); });
   if (loaded) {
     for (const std::string& warning : loaded->warnings) spdlog::warn("{}", warning);
+    SweepAbsorbed(loaded->records);
     board_.Restore(std::move(loaded->records));
   } else {
     board_.SetTrouble(loaded.error().ToString());

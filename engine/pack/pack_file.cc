@@ -100,7 +100,7 @@ Status CheckPrecision(const PackInfo& info, const std::string& path,
   return Fail(ErrorCode::kIncompatible,
               path + " was saved in the precision " + own + ", not " +
                   std::string(PrecisionName(*options.precision)),
-              "ask for the precision " + own);
+              "go on in its own: --precision " + own);
 }
 
 // The arrays of the state in the file are exactly those of a state with its key.

@@ -228,7 +228,9 @@ REPLIES = {
     "ModelEntry": microkimi.ModelEntry, "ModelsDone": microkimi.messages.ModelList,
     "LoadDone": microkimi.Loaded, "UnloadDone": microkimi.messages.Unloaded,
     "Usage": microkimi.Usage, "Timing": microkimi.Timing, "RunOptions": microkimi.RunOptions,
-    "Trust": microkimi.Trust, "RunDone": microkimi.RunResult, "TokenizeDone": microkimi.Tokens,
+    "Trust": microkimi.Trust, "RunDone": microkimi.RunResult, "SavedPack": microkimi.SavedPack,
+    "AbsorbDone": microkimi.Absorbed,
+    "TokenizeDone": microkimi.Tokens,
     "DetokenizeDone": microkimi.messages.Text, "VerifyProblem": microkimi.VerifyProblem,
     "VerifyDone": microkimi.Verified, "BuildDone": microkimi.Built,
     "BenchCeilings": microkimi.BenchCeilings, "BenchRoof": microkimi.BenchRoof,
@@ -241,7 +243,13 @@ REPLIES = {
 
 @pytest.mark.parametrize("struct", REPLIES)
 def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
-    headers = ("reply_fields.h", "bench_fields.h", "metrics_fields.h", "job_fields.h")
+    headers = (
+        "reply_fields.h",
+        "bench_fields.h",
+        "metrics_fields.h",
+        "job_fields.h",
+        "pack_fields.h",
+    )
     schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {
         one.name: one.default is MISSING and one.default_factory is MISSING
@@ -258,8 +266,17 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
     schemas = declared("request_fields.h")
     run = microkimi.requests.run_request(
         "x",
-        {"ids": [1], "messages": [], "system": "s", "seed": 1, "timeout": 1.0,
-         "prefix_cache": False},
+        {
+            "ids": [1],
+            "messages": [],
+            "system": "s",
+            "seed": 1,
+            "timeout": 1.0,
+            "prefix_cache": False,
+            "memory": "m",
+            "save": "s",
+            "save_format": 1,
+        },
     )
     assert run.args.keys() == schemas["RunArgs"].keys()
     load = microkimi.requests.load_request(1.0, "auto", None, {}).args
@@ -270,6 +287,8 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
     assert text.args.keys() == schemas["TokenizeArgs"].keys()
     bench = microkimi.requests.bench_request("auto", False, 0, None, {})
     assert bench.args.keys() == schemas["BenchArgs"].keys()
+    absorb = microkimi.requests.absorb_request("t", "s", None, {})
+    assert absorb.args.keys() | {"spooled"} == schemas["AbsorbArgs"].keys()
     options = set(microkimi.requests.BuildOptions.__annotations__) | {"out"}
     assert options == schemas["BuildArgs"].keys()
 

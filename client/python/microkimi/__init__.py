@@ -52,6 +52,7 @@ from .messages import (
 from .metric_messages import MetricBucket, MetricFamily, MetricSample
 from .requests import Message
 from .run_messages import (
+    Absorbed,
     CompressedRow,
     Dump,
     IndexPick,
@@ -59,6 +60,7 @@ from .run_messages import (
     Routes,
     RunOptions,
     RunResult,
+    SavedPack,
     Timing,
     Token,
     Trust,
@@ -77,16 +79,16 @@ from .session_messages import (
 from .version import VERSION as __version__
 
 __all__ = [
-    "AccessDeniedError", "AsyncClient", "AsyncRunStream", "AsyncSessions", "BadRequestError",
-    "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError", "CancelledError",
-    "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump", "IncompatibleError",
-    "IncompatiblePackError", "IndexPick", "InternalError", "IoError", "JobFault", "JobStatus",
-    "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily", "MetricSample",
-    "MicrokimiError", "ModelCorruptError", "ModelEntry", "ModelNotFoundError", "ModelStatus",
-    "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping", "Progress",
-    "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "Session",
-    "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn", "Sessions",
-    "ShuttingDownError", "StateDistance", "Status", "Timing", "Token", "Tokens", "Trust",
-    "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
-    "VerifyProblem", "__version__",
+    "Absorbed", "AccessDeniedError", "AsyncClient", "AsyncRunStream", "AsyncSessions",
+    "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError",
+    "CancelledError", "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump",
+    "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError", "IoError",
+    "JobFault", "JobStatus", "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily",
+    "MetricSample", "MicrokimiError", "ModelCorruptError", "ModelEntry", "ModelNotFoundError",
+    "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping",
+    "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream",
+    "SavedPack", "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep",
+    "SessionTurn", "Sessions", "ShuttingDownError", "StateDistance", "Status", "Timing", "Token",
+    "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage",
+    "Verified", "VerifyProblem", "__version__",
 ]  # fmt: skip

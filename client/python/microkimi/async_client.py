@@ -30,6 +30,7 @@ from .messages import (
 from .metric_messages import MetricFamily, MetricsAnswer
 from .paths import model_argument
 from .requests import (
+    AbsorbOptions,
     BuildOptions,
     ChatOptions,
     ModelOptions,
@@ -39,7 +40,7 @@ from .requests import (
     RunSettings,
     StrPath,
 )
-from .run_messages import RunResult, Token
+from .run_messages import Absorbed, RunResult, Token
 from .run_reader import JobReader, RunReader, shown_text
 from .session_client import AsyncSessions
 from .wire import Reply, read_body
@@ -319,6 +320,17 @@ class AsyncClient:
     ) -> Built:
         """Makes a model file of random weights."""
         return await self._ask(Built, requests.build_request(out, progress, options))
+
+    async def absorb(
+        self,
+        text: StrPath,
+        save: StrPath,
+        *,
+        progress: OnProgress | None = None,
+        **options: Unpack[AbsorbOptions],
+    ) -> Absorbed:
+        """Reads a text file of any length into a memory pack, beside other work."""
+        return await self._ask(Absorbed, requests.absorb_request(text, save, progress, options))
 
     async def bench(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 from .call import WINDOW
 from .errors import BadRequestError
 from .messages import Progress
-from .paths import file_argument, model_argument
+from .paths import file_argument, model_argument, pack_argument
 
 Precision = Literal["auto", "exact", "bf16", "q8"]
 Priority = Literal["interactive", "background"]  # background: what the others leave
@@ -21,9 +21,10 @@ StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
 
 # Ops that are answered in many pieces and kept alive by acknowledgements.
-STREAMING = frozenset({"run", "load", "verify", "build", "bench"})
+STREAMING = frozenset({"run", "load", "verify", "build", "bench", "absorb"})
 # Ops that may start a daemon; the others only look, or have nothing to do without one.
-STARTING = frozenset({"run", "load", "verify", "build", "bench", "tokenize", "detokenize"}) | {
+STARTING = STREAMING | {
+    "tokenize", "detokenize",
     "sessions", "session_new", "session_show", "session_fork", "session_undo", "session_rename",
     "session_remove", "session_save", "session_restore", "session_diff",
 }  # fmt: skip
@@ -62,6 +63,11 @@ class RunSettings(ChatOptions, total=False):
     # Instead of a prompt: a conversation, whose next turn is generated. A chat turn; with
     # `chat=False` the messages are read as one text that is continued.
     messages: Sequence[Message] | None
+    # Memory packs, by path or by name. The run goes on from the first, and its prompt comes on top;
+    # plain text may have none and go on as it was. The second is made of what the run leaves.
+    memory: StrPath | None
+    save: StrPath | None
+    save_format: Literal[1, 2]  # 1: of the reference engine
     max_new: int  # tokens to generate at most (256); 0: only read the prompt
     temperature: float  # 0: always the likeliest token (default)
     top_p: float
@@ -179,6 +185,11 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "stats": True,
         "window": WINDOW,
     }
+    for key in ("memory", "save"):
+        if pack := pack_argument(options.get(key)):
+            args[key] = pack
+    if (save_format := options.get("save_format", 2)) != 2:
+        args["save_format"] = operator.index(save_format)
     if not options.get("prefix_cache", True):
         args["prefix_cache"] = False
     if session := options.get("session", ""):
@@ -219,6 +230,30 @@ def bench_request(
     _check_known("bench", options, ModelOptions.__annotations__)
     args = model_args(options) | {"precision": precision, "quick": quick, "threads": threads}
     return Request("bench", args, progress=progress)
+
+
+class AbsorbOptions(ModelOptions, total=False):
+    """Options of an absorb, as `mk absorb` takes them."""
+
+    memory: StrPath | None  # the text comes on top of this pack
+    save_format: Literal[1, 2]  # 1: of the reference engine
+    precision: Precision
+    chunked_prefill: bool
+
+
+def absorb_request(
+    text: StrPath, save: StrPath, progress: OnProgress | None, options: AbsorbOptions
+) -> Request:
+    _check_known("absorb", options, AbsorbOptions.__annotations__)
+    args = model_args(options) | {
+        "text": file_argument(text),
+        "save": pack_argument(save),
+        "memory": pack_argument(options.get("memory")),
+        "save_format": operator.index(options.get("save_format", 2)),
+        "precision": options.get("precision", "auto"),
+        "chunked_prefill": options.get("chunked_prefill", True),
+    }
+    return Request("absorb", args, progress=progress)
 
 
 class BuildOptions(TypedDict, total=False):

@@ -119,6 +119,32 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedPack:
+    """A memory pack that was written."""
+
+    path: str
+    format: str  # "MKMEM001", "MKMEM002"
+    state_id: str  # "" in MKMEM001
+    tokens: int  # that its state has read
+    bytes: int
+    save_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Absorbed:
+    """A text that was read into a memory pack."""
+
+    saved: SavedPack
+    tokens: int  # of the text
+    unk: int  # those that stand for text that the vocabulary cannot spell
+    seconds: float
+    precision: str
+    fingerprint: str  # of the model file
+    model_path: str
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The end of a run. An answer with `trust.degraded` is not the whole model's."""
 
@@ -126,7 +152,7 @@ class RunResult:
     text: str  # the whole answer or completion
     reasoning: str  # text of the think channel
     rest: str  # end of `text` that came with no token
-    prompt_ids: list[int]
+    prompt_ids: list[int]  # without those of `memory`
     ids: list[int]  # generated; without the stop id
     usage: Usage
     timing: Timing
@@ -137,6 +163,7 @@ class RunResult:
     # cache, with the bits of reading; "live", of a state that goes on as it was left.
     prefix: str = "cold"
     session: SessionStep | None = None  # of a run in one
+    saved: SavedPack | None = None  # with `save`
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`
@@ -149,7 +176,7 @@ class RunResult:
         del told["rest"]
         if self.options.raw:
             del told["reasoning"]
-        for key in ("session", "routes", "logprobs", "logits", "hidden"):
+        for key in ("session", "routes", "logprobs", "logits", "hidden", "saved"):
             if not told[key]:
                 del told[key]
         for key in ("token_p50_ms", "token_p95_ms"):

@@ -43,6 +43,7 @@ json ArgsFor(const std::string& op) {
   if (op == "tokenize") return {{"text", "Hi"}, {"chat", true}};
   if (op == "detokenize") return {{"ids", json::array({1})}};
   if (op == "build") return {{"out", "/o.bin"}};
+  if (op == "absorb") return {{"text", "/t.txt"}, {"save", "story"}};
   if (op == "cancel") return {{"request", 1}};
   if (op == "session_fork" || op == "session_rename") return {{"from", "a"}, {"name", "b"}};
   if (op == "session_diff") return {{"a", "a"}, {"b", "b"}};
@@ -64,12 +65,12 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
   for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify", "bench",
-                         "session_new", "session_restore"}) {
+                         "absorb", "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
   }
-  for (const char* op : {"load", "run", "tokenize", "detokenize", "bench"}) {
+  for (const char* op : {"load", "run", "tokenize", "detokenize", "bench", "absorb"}) {
     for (const char* field : {"vocab", "rank_file"}) {
       limits.push_back({op, field, Path(4096), Path(4097)});
       limits.push_back({op, field, "/v", "v"});
@@ -160,6 +161,20 @@ std::vector<FieldLimit> AllLimits() {
       {"bench", "threads", 0, -1},
       {"bench", "threads", 1024, 1025},
       {"metrics", "form", "families", "json"},
+      {"run", "memory", Path(4096), Path(4097)},
+      {"run", "memory", "story", "folder/story"},
+      {"run", "save", "story", "folder/story"},
+      {"run", "save_format", 1, 0},
+      {"run", "save_format", 2, 3},
+      {"absorb", "text", Path(4096), Path(4097)},
+      {"absorb", "text", "/t", "t"},
+      {"absorb", "text", "/t", ""},
+      {"absorb", "save", "story", "folder/story"},
+      {"absorb", "save", "story", ""},
+      {"absorb", "save_format", 1, 0},
+      {"absorb", "save_format", 2, 3},
+      {"absorb", "memory", "", "a/b"},
+      {"absorb", "precision", "auto", "q4"},
   };
   AddModelLimits(limits);
   AddSessionLimits(limits);

@@ -24,6 +24,9 @@ RunArgs FullRun() {
   args.precision = "q8";
   args.chunked_prefill = false;
   args.prefix_cache = false;
+  args.memory = "/packs/größe.mkmem";
+  args.save = "story";
+  args.save_format = 1;
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
   args.priority = "background";
@@ -52,6 +55,32 @@ RunArgs MessagesRun() {
                    {"assistant", "Yo", "hm", {1, 2, 2147483647}},
                    {"user", "", "", {}}};
   return args;
+}
+
+AbsorbArgs FullAbsorb() {
+  AbsorbArgs args;
+  args.model = Selector();
+  args.text = "/texts/größe.txt";
+  args.spooled = true;
+  args.save = "book";
+  args.save_format = 1;
+  args.memory = "/p.mkmem";
+  args.precision = "q8";
+  args.chunked_prefill = false;
+  return args;
+}
+
+AbsorbDone FullAbsorbDone() {
+  AbsorbDone done;
+  done.saved = {"/p.mkmem", "MKMEM002", "aa", 3, 4, 5.5};
+  done.tokens = 6;
+  done.unk = 1;
+  done.seconds = 7.5;
+  done.precision = "q8";
+  done.fingerprint = "f00d";
+  done.model_path = "/m.bin";
+  done.warnings = {"w"};
+  return done;
 }
 
 BuildArgs FullBuild() {
@@ -132,6 +161,7 @@ RunDone FullRunDone() {
   done.warnings = {"w"};
   done.session = SessionStep{"story", 1, 2, true, true, 3, 4.5, "ab"};
   done.prefix = "live";
+  done.saved = SavedPack{"/p.mkmem", "MKMEM002", "aa", 3, 4, 5.5};
   return done;
 }
 
@@ -220,6 +250,8 @@ std::vector<Request> SampleRequests() {
       SessionSaveArgs{"story", "/p.mkmem", true},
       SessionRestoreArgs{"story", "pack", Selector()},
       SessionDiffArgs{"story", "other"},
+      FullAbsorb(),
+      JobStartArgs{{{}, {}, {}, FullAbsorb()}},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -287,6 +319,8 @@ std::vector<SampleReply> SampleReplies() {
       {SessionDiffDone{
            1, 2, 3, 4, 5, 6, "a", "b", true, "no state", true, {{"kda_matrix", 1, 2, 3, 0.5}}, 7},
        Op::kSessionDiff},
+      {FullAbsorbDone(), Op::kAbsorb},
+      {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;
