@@ -34,7 +34,8 @@ void AddPromptOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   app.add_option("--session", options.args.session,
                  "Go on with a session, and keep what was said in it; a new name begins one")
       ->type_name("SESSION");
-  app.add_flag("--continue", raw.go_on, "With --session or --memory: go on with its text, without new one");
+  app.add_flag("--continue", raw.go_on,
+               "With --session or --memory: go on with its text, without new one");
   line.AddNumber("--undo", options.args.session_undo,
                  "With --session: in the place of its last turn, or the last N", 1, 1 << 20);
 }

@@ -26,7 +26,7 @@ Status CheckArgs(const RunArgs& args) {
     return Bad("run: `session_undo` needs a session", "give `session`");
   }
   if (in_session && !(args.memory.empty() && args.save.empty())) {
-    return Bad("run: a session has its own memory",
+    return Bad("run: `session` excludes `memory` and `save`",
                "session_restore makes a session of a pack, session_save a pack of a session");
   }
   if (prompts == 0 && !in_session && args.memory.empty()) {

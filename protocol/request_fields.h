@@ -15,8 +15,8 @@ inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
 inline constexpr Rule kModelRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
-// A path, or the name of a pack: the same forms.
-inline constexpr Rule kPackRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kModel);
+// A path, or a name in the folder of packs.
+inline constexpr Rule kPackRule = kModelRule;
 inline constexpr Rule kDialectRule = Rule{}.OneOf("|k3|nano-sft|dsv4");
 inline constexpr Rule kPrecisionRule = Rule{}.OneOf("auto|exact|bf16|q8");
 inline constexpr Rule kPriorityRule = Rule{}.OneOf("interactive|background");
@@ -300,9 +300,6 @@ struct Schema<JobRemoveArgs> {
       Optional("ids", &JobRemoveArgs::ids, "jobs that have ended", kJobIdRule.Items(1024)),
       Optional("ended", &JobRemoveArgs::ended, "all that have ended"));
 };
-
-// A path, or a name in the folder of packs.
-inline constexpr Rule kPackRule = kModelRule;
 
 template <>
 struct Schema<SessionsArgs> {

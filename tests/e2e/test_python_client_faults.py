@@ -276,6 +276,7 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
             "memory": "m",
             "save": "s",
             "save_format": 1,
+            "session": "x",
         },
     )
     assert run.args.keys() == schemas["RunArgs"].keys()

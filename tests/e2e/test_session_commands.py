@@ -98,7 +98,7 @@ def test_what_is_wrong_is_said(mk: Mk) -> None:
         (("session", "undo", "a", "2"), 2, "has 1 turn, not 2"),
         (("session", "rm", "a", "--force"), 2, "--force does not go"),
         (("session", "fork", "a", "a"), 2, "already"),
-        (("run", "--continue"), 2, "need --session"),
+        (("run", "--continue"), 2, "needs --session"),
         (("run", "--session", "a", "--continue", "x"), 2, "excludes a prompt"),
         (("run", "--session", "new", "--continue"), 2, "no text to go on with"),
         (("run", "--session", "a", "--chat", "x"), 1, "a text that goes on"),

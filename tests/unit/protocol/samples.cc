@@ -24,9 +24,6 @@ RunArgs FullRun() {
   args.precision = "q8";
   args.chunked_prefill = false;
   args.prefix_cache = false;
-  args.memory = "/packs/größe.mkmem";
-  args.save = "story";
-  args.save_format = 1;
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
   args.priority = "background";
@@ -44,6 +41,9 @@ RunArgs FullRun() {
 RunArgs IdsRun() {
   RunArgs args;
   args.ids = std::vector<int32_t>{0, 1, 127, 128, 65536, 2147483647};
+  args.memory = "/packs/größe.mkmem";
+  args.save = "story";
+  args.save_format = 1;
   args.raw = true;
   return args;
 }
