@@ -10,10 +10,10 @@
 
 #include "daemon/dirs.h"
 #include "daemon/errors.h"
+#include "daemon/pack_lineage.h"
 #include "daemon/pack_names.h"
 #include "daemon/run_task.h"
 #include "engine/base/file.h"
-#include "engine/base/strict_json.h"
 #include "engine/pack/pack_file.h"
 #include "engine/pack/pack_writer.h"
 
@@ -21,9 +21,6 @@ namespace mk::daemon {
 namespace {
 
 using nlohmann::json;
-
-// More than any template needs.
-constexpr size_t kMaxClosing = 64;
 
 // A model without these states, or a file that is no pack, says so with its own code.
 template <typename T>
@@ -34,29 +31,8 @@ protocol::Result<T> ToWire(Result<T> result) {
 
 std::string LineageOf(const RunPacks& packs, const RunState& state, const std::string& operation) {
   json lineage = {{"operation", operation}, {"parents", packs.parents}};
-  if (!state.closing.empty()) lineage["closing"] = state.closing;
+  PutClosing(state.closing, lineage);
   return lineage.dump();
-}
-
-// The ids that finish the pack's last answer. What other programs wrote may not tell.
-Result<std::vector<int32_t>> ClosingIn(const std::string& lineage, const std::string& path,
-                                       size_t vocab) {
-  std::vector<int32_t> closing;
-  if (lineage.empty()) return closing;
-  Result<json> told = ParseStrictJson(lineage, "the lineage of " + path);
-  if (!told) return Fail(told.error());
-  const auto found = told->is_object() ? told->find("closing") : told->end();
-  if (found == told->end()) return closing;
-  const bool good = found->is_array() && found->size() <= kMaxClosing &&
-                    std::all_of(found->begin(), found->end(), [&](const json& id) {
-                      return id.is_number_unsigned() && id.get<uint64_t>() < vocab;
-                    });
-  if (!good) {
-    return Fail(ErrorCode::kCorrupt, path + " does not tell how its last answer ends",
-                "make it again");
-  }
-  for (const json& id : *found) closing.push_back(id.get<int32_t>());
-  return closing;
 }
 
 // Chunks of a prompt are read one way or the other; what goes on does so as it was begun.

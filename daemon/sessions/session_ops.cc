@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "daemon/pack_lineage.h"
 #include "daemon/pack_names.h"
 #include "daemon/sessions/common_length.h"
 #include "engine/base/atomic_file.h"
@@ -102,8 +103,18 @@ Status CompareStates(const SessionStore& store, const protocol::SessionDiffArgs&
   return {};
 }
 
+// How the last answer in a pack is finished.
+Result<std::vector<int32_t>> ClosingOf(const std::string& path) {
+  auto pack = PackReader::Open(path);
+  if (!pack) return Fail(pack.error());
+  auto lineage = pack->ReadLineage();
+  if (!lineage) return Fail(lineage.error());
+  return ClosingIn(*lineage, path);
+}
+
 // The turns as JSON, for the lineage of a pack.
-std::string LineageOf(const std::string& name, SessionRecord record) {
+std::string LineageOf(const std::string& name, SessionRecord record,
+                      const std::vector<int32_t>& closing) {
   record.next_pack = 1;
   for (SessionTurnRecord& turn : record.turns) {
     turn.pack = turn.pack_bytes = 0;
@@ -112,6 +123,7 @@ std::string LineageOf(const std::string& name, SessionRecord record) {
   const std::string bytes = protocol::EncodeSessionRecord(record);
   json lineage = {{"operation", "session"}, {"name", name}};
   lineage[kLineageKey] = json::from_msgpack(bytes, true, false);
+  PutClosing(closing, lineage);
   return lineage.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -269,7 +281,9 @@ Result<protocol::SessionSaveDone> SaveSession(SessionStore& store,
   }
   auto place = PlaceForPack(args.pack.empty() ? args.name : args.pack);
   if (!place) return Fail(place.error());
-  auto info = CopyPack(from, LineageOf(args.name, *record), {*place, args.replace});
+  auto closing = ClosingOf(from);
+  if (!closing) return Fail(closing.error());
+  auto info = CopyPack(from, LineageOf(args.name, *record, *closing), {*place, args.replace});
   if (!info) return Fail(info.error());
   return protocol::SessionSaveDone{*place, info->state_id, info->key.length, info->file_bytes};
 }
@@ -287,8 +301,10 @@ Result<protocol::SessionRestoreDone> RestoreSession(SessionStore& store,
   if (record->turns.back().ended_ms == 0) record->turns.back().ended_ms = WallClockMs();
   record->forked_from.clear();
   record->created_ms = record->used_ms = WallClockMs();
+  auto closing = ClosingOf(*path);
+  if (!closing) return Fail(closing.error());
   auto info = store.Keep(args.name, *record, [&](const std::string& to) {
-    return CopyPack(*path, "", {to, true});
+    return CopyPack(*path, ClosingLineage(*closing), {to, true});
   });
   if (!info) return Fail(info.error());
   return protocol::SessionRestoreDone{std::move(*info)};

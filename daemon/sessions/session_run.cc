@@ -6,6 +6,7 @@
 
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
+#include "daemon/pack_lineage.h"
 #include "daemon/run_task.h"
 #include "daemon/sessions/common_length.h"
 #include "engine/pack/pack_file.h"
@@ -313,7 +314,8 @@ protocol::Status SessionRun::Keep(const SharedState& state, protocol::Body& last
   }
   if (said || made_again) {
     const auto write = [&](const std::string& path) {
-      return SavePack(path, *loaded_->model, *state->sequence, {state->tokens, state->logits, {}});
+      return SavePack(path, *loaded_->model, *state->sequence,
+                      {state->tokens, state->logits, ClosingLineage(state->closing)});
     };
     auto kept = store_.Keep(name_, record, write);
     if (!kept) return Fail(ToPackError(kept.error()));

@@ -254,6 +254,28 @@ def test_a_chat_goes_on_after_the_end_of_its_last_answer(mk: Mk) -> None:
     assert third["prompt_ids"][:1] == second["prompt_ids"][:1]
 
 
+def test_packs_of_sessions_are_gone_on_from_and_back(mk: Mk) -> None:
+    chat = ["-m", model(), "--chat", "--no-thinking"]
+    mk("run", "Hello", *chat, "-n", "6", "--session", "talk")
+    mk("run", "Hello", *chat, "-n", "6", "--save", "alone")
+    mk("session", "save", "talk", "saved")
+    assert mk.same("saved", "alone")
+    one = mk.run("Who are you?", *chat, "-n", "6", "--memory", "saved", "--save", "a")
+    two = mk.run("Who are you?", *chat, "-n", "6", "--memory", "alone", "--save", "b")
+    assert one["prompt_ids"] == two["prompt_ids"] and one["rows"] == two["rows"]
+    assert mk.same("a", "b")
+    mk("session", "restore", "again", "saved")
+    mk("session", "save", "again", "copy")
+    three = mk.run("Who are you?", *chat, "-n", "6", "--memory", "copy")
+    assert three["prompt_ids"] == one["prompt_ids"] and three["rows"] == one["rows"]
+    mk("run", "Once", "-m", model(), "-n", "4", "--session", "text")
+    mk("session", "save", "text", "text")
+    told = mk.run("", "-m", model(), "-n", "4", "--memory", "text")
+    assert told["prefix"] == "live"
+    refused = mk.try_it("run", "x", "-m", model(), "--session", "text", "--memory", "a", code=2)
+    assert "session" in refused.stderr
+
+
 def test_prefill_reads_and_says_what_it_made(mk: Mk) -> None:
     told = mk("prefill", "Once upon a time", "-m", STORY, "--save", "a.mkmem")
     assert "a.mkmem" in told and "tokens" in told
