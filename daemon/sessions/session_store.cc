@@ -274,11 +274,10 @@ Result<std::string> SessionStore::NewFolder() {
   return folder;
 }
 
-// The folder gets its name; one that fails is removed.
+// The folder gets its name; one that fails is removed. What is in it was synced with its record.
 Status SessionStore::Publish(const std::string& folder, const std::string& name) {
   std::string place = folder;
-  Status status = SyncDirectory(folder);
-  if (status) status = CheckFree(name);
+  Status status = CheckFree(name);
   if (status && ::rename(folder.c_str(), FolderOf(name).c_str()) != 0) {
     status = Fail(SystemError(errno, "rename " + folder + " to", FolderOf(name)));
   } else if (status) {
