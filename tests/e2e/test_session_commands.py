@@ -84,6 +84,11 @@ def test_forks_by_hand(mk: Mk) -> None:
     assert mk("session", "restore", "e", "./kept.mkmem").startswith("e: text, 2 turns")
     assert mk("session", "show", "e") == mk("session", "show", "a")
     assert mk("pack", "verify", "./kept.mkmem").startswith("./kept.mkmem: sound")
+    # For the reference engine.
+    mk("session", "save", "a")
+    go_on = ["run", "-m", STORY, "--memory", "a", "--continue", "-n", "0"]
+    mk(*go_on, "--save", "./reference.mkmem", "--save-format", "1")
+    assert "MKMEM001" in mk("pack", "info", "./reference.mkmem")
     assert mk("session", "rm", "c", "d", "e") == "removed 3 sessions\n"
     assert mk("session", "ls", "--names") == "a\n"
 
