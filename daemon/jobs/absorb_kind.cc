@@ -340,6 +340,11 @@ protocol::Result<protocol::JobResult> AbsorbKind::Run(const protocol::JobSpec& s
   return result;
 }
 
+void AbsorbKind::Forget(const protocol::JobRecord& record) const {
+  if (record.spec.absorb->spooled) RemoveOurs(record.spec.absorb->text);
+  if (auto checkpoint = DecodeAbsorbCheckpoint(record.checkpoint)) RemoveOurs(checkpoint->pack);
+}
+
 void SweepAbsorbed(const std::vector<protocol::JobRecord>& records) {
   std::set<std::string> known;
   for (const protocol::JobRecord& record : records) {

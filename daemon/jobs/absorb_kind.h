@@ -1,13 +1,13 @@
 // absorb as a job: a text of any length becomes a memory pack. It is read in the background, in
 // slices that are runs beside others; what was read is saved now and then in the state folder, and
-// a run of the job that follows goes on from there, with the bits of one that was never interrupted.
+// a run of the job that follows goes on from there, with the bits of one that was never
+// interrupted.
 
 #pragma once
 
 #include "daemon/core.h"
 #include "daemon/jobs/engine_access.h"
 #include "daemon/jobs/job_kind.h"
-#include "protocol/job_record.h"
 
 namespace mk::daemon {
 
@@ -19,6 +19,7 @@ class AbsorbKind : public JobKind {
   std::string_view name() const override { return "absorb"; }
   bool resumable() const override { return true; }
   protocol::Result<JobPlan> Prepare(protocol::JobSpec& spec) const override;
+  void Forget(const protocol::JobRecord& record) const override;
   protocol::Result<protocol::JobResult> Run(const protocol::JobSpec& spec,
                                             JobContext& context) override;
 
@@ -27,9 +28,9 @@ class AbsorbKind : public JobKind {
   EngineAccess& engine_;
 };
 
-// Removes what jobs that are forgotten have left in the state folder: texts from standard input and
-// unfinished packs. `records`: of the jobs that are there. Younger files stay: their job may be on
-// its way. Blocks on the disk.
+// Removes what jobs of daemons that died have left in the state folder, though nobody knows of
+// them: texts from standard input and unfinished packs. `records`: of the jobs that are there.
+// Younger files stay: their job may be on its way. Blocks on the disk.
 void SweepAbsorbed(const std::vector<protocol::JobRecord>& records);
 
 }  // namespace mk::daemon

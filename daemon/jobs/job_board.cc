@@ -286,7 +286,10 @@ void JobBoard::Prune() {
 }
 
 void JobBoard::Forget(const std::string& id) {
-  jobs_.erase(id);
+  const auto job = jobs_.find(id);
+  if (job == jobs_.end()) return;
+  job->second->kind->Forget(job->second->record);
+  jobs_.erase(job);
   actions_.remove(id);
 }
 

@@ -11,6 +11,7 @@
 
 #include "protocol/error.h"
 #include "protocol/job_messages.h"
+#include "protocol/job_record.h"
 #include "protocol/messages.h"
 
 namespace mk::daemon {
@@ -51,6 +52,9 @@ class JobKind {
   // run: paths become whole, settings of the daemon are filled in. On the loop's thread. Errors
   // refuse the job.
   virtual protocol::Result<JobPlan> Prepare(protocol::JobSpec& spec) const = 0;
+  // The job is forgotten: what its runs kept for the next one can go. On the loop's thread: no more
+  // than to remove some files.
+  virtual void Forget(const protocol::JobRecord& /*record*/) const {}
   // On the job's thread. Fills the member of this kind.
   virtual protocol::Result<protocol::JobResult> Run(const protocol::JobSpec& spec,
                                                     JobContext& context) = 0;

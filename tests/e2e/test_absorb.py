@@ -130,6 +130,8 @@ def test_standard_input_is_kept_as_long_as_it_is_needed(daemon: Daemon) -> None:
     mk(daemon, "jobs", "cancel", job)
     wait_state(daemon, job, "cancelled")
     assert [one for one in spool(daemon) if one.startswith("stdin-")]  # for `mk jobs resume`
+    mk(daemon, "jobs", "rm", job)
+    assert spool(daemon) == []
 
 
 def test_ctrl_c_ends_it(daemon: Daemon) -> None:

@@ -181,6 +181,22 @@ def test_a_stop_string_and_ctrl_c_leave_what_was_said(mk: Mk) -> None:
     assert more["rows"] == whole["rows"][-6:]
 
 
+def test_a_run_that_fails_saves_nothing(mk: Mk) -> None:
+    late = ["run", "--ids", "5,6,7", "-n", "900000", "-m", model(), "--save"]
+    told = mk.try_it(*late, "late.mkmem", "--timeout", "0.5", code=124)
+    assert told.stdout and not (mk.folder / "late.mkmem").exists()
+    gone = subprocess.Popen(
+        [str(BIN / "mk"), *late, str(mk.folder / "gone.mkmem"), "--stream-json"],
+        env=mk.place.env(), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert gone.stdout is not None
+    assert any("token" in line for line in gone.stdout)
+    gone.kill()
+    gone.wait()
+    assert wait_for(lambda: mk.json("status")["memory"]["sequences"] == 0)
+    assert not (mk.folder / "gone.mkmem").exists()
+
+
 def test_two_go_on_from_one_pack(mk: Mk) -> None:
     mk.run("--ids", text_of(prompt(100)), "-n", "3", "-m", model(), "--save", "base.mkmem")
     before = (mk.folder / "base.mkmem").read_bytes()
