@@ -21,7 +21,7 @@ constexpr std::array kCommands = {
     Command{"prefill", "Read a text into a memory pack; runs go on from there",
             "  mk prefill -f rules.txt --save rules\n"
             "  mk run \"The first rule is\" --memory rules\n"
-            "  mk prefill --chat --system \"Be brief.\" \"Why is the sky blue?\" --save sky.mkmem\n"
+            "  mk prefill -m ./chat.bin --chat \"Why is the sky blue?\" --save sky.mkmem\n"
             "  date | mk prefill - --memory rules --save today --json | jq .saved",
             PrefillCommand},
     Command{"absorb", "Read a text of any length into a memory pack, in the background",
