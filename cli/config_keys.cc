@@ -97,6 +97,12 @@ constexpr ConfigKey kKeys[] = {
      .example = "\"1GiB\"",
      .fallback = "auto",
      .text = "bytes of them; auto: an eighth of the budget"},
+    {.name = "prefix_disk_limit",
+     .kind = ConfigKind::kSize,
+     .example = "\"4GiB\"",
+     .fallback = "auto",
+     .text = "bytes of them on disk; auto: 10 GB or a twentieth of the disk at most, 0: none",
+     .automatic = -1},
     {.name = "session_states",
      .kind = ConfigKind::kCount,
      .example = "8",
@@ -227,7 +233,7 @@ std::optional<ConfigValue> Parse(const ConfigKey& key, std::string_view text) {
       if (text == "false") return false;
       break;
     case ConfigKind::kSize:
-      if (text == "auto") return int64_t{0};
+      if (text == "auto") return key.automatic;
       return ParseWithUnit(text, kSizes);
     case ConfigKind::kDuration:
       return ParseDuration(key, text);
@@ -301,7 +307,7 @@ std::string ShowConfigValue(const ConfigKey& key, const ConfigValue& value) {
     return list;
   }
   const int64_t number = std::get<int64_t>(value);
-  if (key.kind == ConfigKind::kSize) return WithUnit(number, kSizes);
+  if (key.kind == ConfigKind::kSize) return number < 0 ? "auto" : WithUnit(number, kSizes);
   if (key.kind == ConfigKind::kDuration) return WithUnit(number, kDurations);
   return std::to_string(number);
 }

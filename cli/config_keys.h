@@ -16,7 +16,7 @@ enum class ConfigKind {
   kText,
   kCount,     // a whole number
   kBool,      // true, false
-  kSize,      // bytes: 1000000, "8GiB", "auto" (0)
+  kSize,      // bytes: 1000000, "8GiB", "auto"
   kDuration,  // "90s", "10m", "-1" (never ends)
   kChoice,    // one of `choices`
   kTable,     // names with texts
@@ -29,12 +29,13 @@ using ConfigValue = std::variant<std::string, int64_t, bool, ConfigTable>;
 struct ConfigKey {
   const char* name;
   ConfigKind kind;
-  const char* example;   // a value as it is written in the file
-  const char* fallback;  // what counts where the file is silent, as ParseConfigValue() takes it
-  const char* text;      // what it is for
-  bool live = true;      // a daemon that rereads the file obeys; else the next one does
-  int64_t low = 0;       // of kCount and kDuration (ms)
-  int64_t high = 0;      // of kCount
+  const char* example;    // a value as it is written in the file
+  const char* fallback;   // what counts where the file is silent, as ParseConfigValue() takes it
+  const char* text;       // what it is for
+  bool live = true;       // a daemon that rereads the file obeys; else the next one does
+  int64_t low = 0;        // of kCount and kDuration (ms)
+  int64_t high = 0;       // of kCount
+  int64_t automatic = 0;  // of kSize: what "auto" is; negative where 0 means none at all
   std::span<const char* const> choices = {};
   // The option of microkimid that has the last word, and what its help calls the value.
   const char* option = nullptr;

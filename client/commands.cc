@@ -128,6 +128,11 @@ constexpr std::array kCommands = {
             "  mk pack info story.mkmem\n"
             "  mk pack decay story --half-life 3 --out story-old",
             PackCommand},
+    Command{"pck", "The cache of prompts' beginnings: what it holds, and to forget it",
+            "  mk pck info\n"
+            "  mk pck info --model story-k3 --json | jq .models[].states\n"
+            "  mk pck clean",
+            PckCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

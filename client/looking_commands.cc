@@ -100,6 +100,16 @@ std::string LedgerText(const std::map<std::string, uint64_t>& memory) {
   return text;
 }
 
+// "12 states, 3 MiB; on disk 20, 40 MiB; 7 of 9 prompts began with one, 2 with one of the disk"
+std::string PrefixesText(const protocol::StatusDone& status) {
+  const auto count = [&](const char* name) { return std::to_string(Entry(status.counters, name)); };
+  return count("prefix_states") + " states, " + BytesText(Entry(status.memory, "prefixes")) +
+         "; on disk " + count("prefix_disk_states") + ", " +
+         BytesText(Entry(status.counters, "prefix_disk_bytes")) + "; " + count("prefix_hits") +
+         " of " + count("prefix_lookups") + " prompts began with one, " +
+         count("prefix_disk_hits") + " from disk";
+}
+
 std::string StatusText(const protocol::StatusDone& status) {
   std::string text = "microkimid " + status.build_id + ", pid " + std::to_string(status.pid) +
                      ", up " + Seconds(status.uptime_ms) + (status.stopping ? ", stopping" : "") +
@@ -116,6 +126,7 @@ std::string StatusText(const protocol::StatusDone& status) {
   text += "precision " + status.precision + ", where a run asks for no other\n";
   text += "memory    " + BytesText(Entry(status.memory, "used")) + " of " +
           BytesText(Entry(status.memory, "budget")) + LedgerText(status.memory) + "\n";
+  text += "prefixes  " + PrefixesText(status) + "\n";
   text += "models    " + std::to_string(status.models.size()) + "\n";
   for (const auto& model : status.models) text += ModelLine(model);
   text += "requests  " + std::to_string(status.requests.size()) + "\n";

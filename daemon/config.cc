@@ -27,6 +27,9 @@ void Take(const ConfigValue& value, bool& member) {
 void Take(const ConfigValue& value, int& member) {
   member = static_cast<int>(std::get<int64_t>(value));
 }
+void Take(const ConfigValue& value, int64_t& member) {
+  member = std::get<int64_t>(value);
+}
 void Take(const ConfigValue& value, uint64_t& member) {
   member = static_cast<uint64_t>(std::get<int64_t>(value));
 }
@@ -76,6 +79,7 @@ constexpr std::array kSettings = {
     Of<&Config::spine_cache_smallest>("spine_cache_smallest"),
     Of<&Config::prefix_cache>("prefix_cache"),
     Of<&Config::prefix_cache_limit>("prefix_cache_limit"),
+    Of<&Config::prefix_disk_limit>("prefix_disk_limit"),
     Of<&Config::session_states>("session_states"),
     Of<&Config::session_states_limit>("session_states_limit"),
     Of<&Config::session_memory_limit>("session_memory_limit"),

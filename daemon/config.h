@@ -31,7 +31,8 @@ struct Config {
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
   bool prefix_cache = true;
-  uint64_t prefix_cache_limit = 0;  // bytes; 0: from the budget
+  uint64_t prefix_cache_limit = 0;    // bytes; 0: from the budget
+  int64_t prefix_disk_limit = -1;     // bytes; 0: none are kept on disk; negative: from the disk
   int session_states = 8;             // of a session, on disk
   uint64_t session_states_limit = 0;  // bytes; 0: a gibibyte
   uint64_t session_memory_limit = 0;  // bytes; 0: from the budget

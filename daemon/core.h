@@ -12,6 +12,7 @@
 #include "daemon/metrics.h"
 #include "daemon/model_catalog.h"
 #include "daemon/model_registry.h"
+#include "daemon/prefix_cache.h"
 #include "daemon/scheduler.h"
 #include "daemon/task_thread.h"
 
@@ -34,6 +35,7 @@ struct Core {
   TaskThread& aux;     // text and lists: short work
   TaskThread& states;  // reads and saves states: large files, and disks that take their time
   IoQueue& events;
+  PrefixCache& prefixes;
 };
 
 // Canonical names of what a request selects. Errors: model_not_found, bad_request.

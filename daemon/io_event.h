@@ -21,6 +21,8 @@ struct PreparedRun {
   std::unique_ptr<StepTask> task;
   uint64_t prompt_tokens = 0;
   uint64_t state_bytes = 0;  // what its sequence may grow to
+  // To be called on a thread that may wait, before the task goes to the scheduler; may be empty.
+  std::function<void()> fetch;
 };
 struct RunPrepared {
   uint64_t key = 0;

@@ -44,6 +44,8 @@ class Reservation {
   uint64_t bytes() const { return ledger_ != nullptr ? bytes_ : 0; }
   // Gives back what is beyond so many bytes.
   void Shrink(uint64_t bytes);
+  // Takes over what another one holds of the same ledger for the same use.
+  void Absorb(Reservation other);
   void Release();
 
  private:

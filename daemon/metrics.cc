@@ -93,6 +93,16 @@ constexpr std::array<GaugeInfo, kSize<Gauge>> kGauges = {{
     {{"process_max_fds", "", "limit of open file descriptors"}},
     {{"process_threads", "", "threads of the process"}},
     {{"process_start_time_seconds", "seconds", "start of the daemon, in seconds since 1970"}},
+    {{"prefix_states", "", "states of prompts that are kept, by tier"}},
+    {{"prefix_bytes", "bytes", "bytes that they take, by tier"}},
+    {{"prefix_limit_bytes", "bytes", "bytes that they may take, by tier"}},
+    {{"prefix_evictions", "", "states of prompts that had to go, by tier"}, true},
+    {{"prefix_lookups", "", "runs that looked for a state of their prompt"}, true},
+    {{"prefix_hits", "", "runs that found one, by where it was when they came"}, true},
+    {{"prefix_disk_reads", "", "states of prompts read from disk"}, true},
+    {{"prefix_disk_writes", "", "states of prompts written to disk"}, true},
+    {{"prefix_disk_unwritten", "", "states of prompts that could not be kept on disk"}, true},
+    {{"prefix_disk_refused", "", "files of states that were damaged or of something else"}, true},
 }};
 
 constexpr MetricInfo kRequests = {"requests", "", "requests answered, by op and outcome"};

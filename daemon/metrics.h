@@ -105,6 +105,16 @@ enum class Gauge : size_t {
   kMaxFiles,
   kProcessThreads,
   kStartTime,
+  kPrefixStates,
+  kPrefixBytes,
+  kPrefixLimit,
+  kPrefixEvictions,
+  kPrefixLookups,
+  kPrefixHits,
+  kPrefixDiskReads,
+  kPrefixDiskWrites,
+  kPrefixDiskUnwritten,
+  kPrefixDiskRefused,
   kCount,
 };
 

@@ -80,6 +80,25 @@ void AddLedger(const Ledger& ledger, MetricSheet& sheet) {
   }
 }
 
+void AddPrefixes(const PrefixCache& prefixes, MetricSheet& sheet) {
+  const PrefixCache::Counts memory = prefixes.counts();
+  const PrefixDisk::Counts disk = prefixes.disk()->counts();
+  const auto both = [&](Gauge gauge, uint64_t in_memory, uint64_t on_disk) {
+    sheet.Add(gauge, AsNumber(in_memory), {{"tier", "memory"}});
+    sheet.Add(gauge, AsNumber(on_disk), {{"tier", "disk"}});
+  };
+  both(Gauge::kPrefixStates, memory.states, disk.files);
+  both(Gauge::kPrefixBytes, memory.bytes, disk.bytes);
+  both(Gauge::kPrefixLimit, memory.limit, disk.limit);
+  both(Gauge::kPrefixEvictions, memory.evicted, disk.evicted);
+  sheet.Add(Gauge::kPrefixLookups, AsNumber(memory.lookups));
+  both(Gauge::kPrefixHits, memory.hits - memory.disk_hits, memory.disk_hits);
+  sheet.Add(Gauge::kPrefixDiskReads, AsNumber(disk.loads));
+  sheet.Add(Gauge::kPrefixDiskWrites, AsNumber(disk.writes));
+  sheet.Add(Gauge::kPrefixDiskUnwritten, AsNumber(disk.unwritten));
+  sheet.Add(Gauge::kPrefixDiskRefused, AsNumber(disk.refused));
+}
+
 void AddProcess(const Identity& identity, MetricSheet& sheet) {
   const ProcessUsage usage = MeasureProcess();
   sheet.Add(Gauge::kProcessorTime, usage.cpu_seconds);
@@ -103,6 +122,7 @@ MetricSheet CollectMetrics(const Core& core, const JobBoard& jobs, const Identit
   AddModels(core, sheet);
   AddLedger(core.ledger, sheet);
   AddProcess(identity, sheet);
+  AddPrefixes(core.prefixes, sheet);
   return sheet;
 }
 

@@ -2,103 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace mk::daemon {
-namespace {
-
-// Uses of the cache in which the hits of a state lose half of their weight.
-constexpr double kHalfLife = 64;
-
-// A short prompt is read again sooner than it is cut in two for what may follow it.
-constexpr size_t kShortest = 2 * kPrefillBlock;
-
-size_t CommonLength(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const size_t most = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(most), b.begin()).first -
-      a.begin());
-}
-
-double Decay(uint64_t age) {
-  return std::exp2(-static_cast<double>(age) / kHalfLife);
-}
-
-}  // namespace
-
-PrefixShelf::~PrefixShelf() {
-  cache_.Remove(*this);
-}
-
-PrefixShelf::Found PrefixShelf::Find(const PrefixKind& kind, std::span<const int32_t> prompt) {
-  std::lock_guard lock(cache_.mutex_);
-  ++cache_.lookups_;
-  ++cache_.clock_;
-  Found found;
-  Entry* best = nullptr;
-  for (Entry& entry : entries_) {
-    if (entry.kind != kind) continue;
-    const size_t common = CommonLength(entry.tokens, prompt);
-    found.shared = std::max(found.shared, common);
-    const bool whole = common == entry.tokens.size() &&
-                       (common < prompt.size() || !entry.logits.empty()) &&
-                       Usable(common, prompt.size(), BlockOf(kind));
-    if (whole && (best == nullptr || common > best->tokens.size())) best = &entry;
-  }
-  if (best == nullptr) return found;
-  auto copy = best->state->Clone();
-  if (!copy) return found;  // no memory: the prompt is read
-  found.state = std::move(*copy);
-  found.tokens = best->tokens.size();
-  if (found.tokens == prompt.size()) found.logits = best->logits;
-  best->hits = best->hits * Decay(cache_.clock_ - best->last_used) + 1;
-  best->last_used = cache_.clock_;
-  ++cache_.hits_;
-  return found;
-}
-
-void PrefixShelf::Store(const PrefixKind& kind, std::span<const int32_t> tokens,
-                        const Sequence& state, std::span<const float> logits) {
-  std::lock_guard lock(cache_.mutex_);
-  ++cache_.clock_;
-  const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.kind == kind && std::ranges::equal(entry.tokens, tokens);
-  });
-  // Two runs read the same prompt at once, or one was stored as the middle of another.
-  if (known != entries_.end()) {
-    if (known->logits.empty()) known->logits.assign(logits.begin(), logits.end());
-    known->last_used = cache_.clock_;
-    return;
-  }
-  auto memory =
-      cache_.ReserveLocked(state.state_bytes() + tokens.size_bytes() + logits.size_bytes());
-  if (!memory) return;
-  auto copy = state.Clone();
-  if (!copy) return;
-  cache_.bytes_ += memory->bytes();
-  entries_.push_back({kind,
-                      {tokens.begin(), tokens.end()},
-                      std::move(*copy),
-                      {logits.begin(), logits.end()},
-                      std::move(*memory),
-                      cache_.clock_,
-                      0});
-}
-
-std::vector<size_t> PrefixShelf::Marks(const PrefixKind& kind, size_t known, size_t shared,
-                                       size_t prompt_length) const {
-  std::vector<size_t> marks;
-  const size_t parting = shared / kPrefillBlock * kPrefillBlock;
-  if (parting > known && parting < prompt_length) marks.push_back(parting);
-  // A longer prompt cannot go on from the end of this one when a block would go across it.
-  const size_t last = (prompt_length - 1) / kPrefillBlock * kPrefillBlock;
-  const bool worth_a_step = last >= kShortest && last > std::max(known, parting);
-  if (BlockOf(kind) > 1 && worth_a_step) marks.push_back(last);
-  if (prompt_length > known) marks.push_back(prompt_length);
-  return marks;
-}
-
-std::shared_ptr<PrefixShelf> PrefixCache::NewShelf(const ModelInfo& info) {
-  auto shelf = std::make_shared<PrefixShelf>(*this, info);
+std::shared_ptr<PrefixShelf> PrefixCache::NewShelf(std::shared_ptr<const Model> model) {
+  if (disk_ != nullptr) disk_->Open(model->info());
+  auto shelf = std::make_shared<PrefixShelf>(*this, std::move(model));
   std::lock_guard lock(mutex_);
   shelves_.push_back(shelf.get());
   return shelf;
@@ -107,65 +16,181 @@ std::shared_ptr<PrefixShelf> PrefixCache::NewShelf(const ModelInfo& info) {
 void PrefixCache::SetLimit(uint64_t limit) {
   std::lock_guard lock(mutex_);
   limit_ = limit;
-  while (bytes_ > limit_ && EvictOne()) {
+  while (memory_.bytes() > limit_ && EvictOne()) {
   }
 }
 
 uint64_t PrefixCache::Reclaim(uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  const uint64_t before = bytes_;
-  while (before - bytes_ < bytes && EvictOne()) {
+  const uint64_t before = memory_.bytes();
+  while (before - memory_.bytes() < bytes && EvictOne()) {
   }
-  return before - bytes_;
+  return before - memory_.bytes();
+}
+
+void PrefixCache::SaveValuable() {
+  std::lock_guard lock(mutex_);
+  struct Valuable {
+    double value;
+    PrefixShelf* shelf;
+    PrefixShelf::Entry* entry;
+  };
+  std::vector<Valuable> valuable;
+  for (PrefixShelf* shelf : shelves_) {
+    for (auto& entry : shelf->entries_) {
+      const double value = ValueOf(entry);
+      if (value >= kLeastWritten) valuable.push_back({value, shelf, &entry});
+    }
+  }
+  std::stable_sort(valuable.begin(), valuable.end(),
+                   [](const Valuable& a, const Valuable& b) { return a.value > b.value; });
+  for (const Valuable& one : valuable) one.shelf->QueueWriteLocked(*one.entry);
+}
+
+PrefixCache::Forgotten PrefixCache::Forget(const std::function<bool(const ModelInfo&)>& of) {
+  std::lock_guard lock(mutex_);
+  Forgotten forgotten;
+  const uint64_t before = memory_.bytes();
+  for (PrefixShelf* shelf : shelves_) {
+    if (!of(shelf->model_->info())) continue;
+    forgotten.states += shelf->entries_.size();
+    while (!shelf->entries_.empty()) ForgetLocked(*shelf, shelf->entries_.size() - 1);
+  }
+  forgotten.bytes = before - memory_.bytes();
+  return forgotten;
 }
 
 PrefixCache::Counts PrefixCache::counts() const {
   std::lock_guard lock(mutex_);
-  Counts counts{0, bytes_, limit_, lookups_, hits_, evicted_};
+  Counts counts{0, memory_.bytes(), limit_, lookups_, hits_, disk_hits_, evicted_};
   for (const PrefixShelf* shelf : shelves_) counts.states += shelf->entries_.size();
   return counts;
 }
 
-void PrefixCache::Remove(const PrefixShelf& shelf) {
+std::vector<PrefixCache::ShelfList> PrefixCache::List() const {
   std::lock_guard lock(mutex_);
-  for (const auto& entry : shelf.entries_) bytes_ -= entry.memory.bytes();
-  std::erase(shelves_, &shelf);
+  std::vector<ShelfList> lists;
+  for (const PrefixShelf* shelf : shelves_) {
+    const ModelInfo& info = shelf->model_->info();
+    ShelfList& list = lists.emplace_back(ShelfList{info.path, info.fingerprint, {}});
+    for (const auto& entry : shelf->entries_) {
+      PrefixShelf::Listed& state = list.states.emplace_back();
+      state.kind = entry.kind;
+      state.tokens = entry.tokens.size();
+      state.logits = !entry.logits.empty();
+      state.bytes = entry.extra_bytes();
+      for (const StatePage& page : entry.pages) state.bytes += page.bytes;
+      state.own_bytes = OwnBytesLocked(entry);
+      state.value = ValueOf(entry);
+      if (disk_ != nullptr && disk_->Holds(entry.file)) state.file = entry.file;
+    }
+  }
+  return lists;
+}
+
+double PrefixCache::Decay(uint64_t age) {
+  return std::exp2(-static_cast<double>(age) / kHalfLife);
 }
 
 double PrefixCache::ValueOf(const PrefixShelf::Entry& entry) const {
   return (1 + entry.hits) * Decay(clock_ - entry.last_used);
 }
 
-// False: there is nothing left to forget.
+// ---- Charging ----
+
+uint64_t PrefixCache::HoldLocked(const std::vector<StatePage>& pages) {
+  uint64_t fresh = 0;
+  for (const StatePage& page : pages) {
+    HeldPage& held = pages_[page.address];
+    held.bytes = page.bytes;
+    ++held.holders;
+    if (!held.charged) fresh += page.bytes;
+  }
+  return fresh;
+}
+
+void PrefixCache::ChargeLocked(const std::vector<StatePage>& pages, Reservation memory) {
+  memory_.Absorb(std::move(memory));
+  for (const StatePage& page : pages) pages_[page.address].charged = true;
+}
+
+void PrefixCache::LetGoLocked(const std::vector<StatePage>& pages) {
+  uint64_t freed = 0;
+  for (const StatePage& page : pages) {
+    const auto held = pages_.find(page.address);
+    if (--held->second.holders > 0) continue;
+    if (held->second.charged) freed += held->second.bytes;
+    pages_.erase(held);
+  }
+  memory_.Shrink(memory_.bytes() - freed);
+}
+
+uint64_t PrefixCache::OwnBytesLocked(const PrefixShelf::Entry& entry) const {
+  uint64_t bytes = entry.extra_bytes();
+  for (const StatePage& page : entry.pages) {
+    const auto held = pages_.find(page.address);
+    if (held != pages_.end() && held->second.holders == 1) bytes += page.bytes;
+  }
+  return bytes;
+}
+
+void PrefixCache::ForgetLocked(PrefixShelf& shelf, size_t index) {
+  PrefixShelf::Entry& entry = shelf.entries_[index];
+  LetGoLocked(entry.pages);
+  memory_.Shrink(memory_.bytes() - entry.extra_bytes());
+  shelf.entries_.erase(shelf.entries_.begin() + static_cast<ptrdiff_t>(index));
+}
+
+// False: there is nothing left to forget. What is being written would free nothing now; what was
+// just fetched for a run goes last.
 bool PrefixCache::EvictOne() {
   PrefixShelf* from = nullptr;
   size_t worst = 0;
-  double least = 0;
+  std::pair<bool, double> least;
   for (PrefixShelf* shelf : shelves_) {
     for (size_t i = 0; i < shelf->entries_.size(); ++i) {
-      const double value = ValueOf(shelf->entries_[i]);
-      if (from != nullptr && value >= least) continue;
+      const PrefixShelf::Entry& entry = shelf->entries_[i];
+      if (entry.writing) continue;
+      const double value = ValueOf(entry);
+      const std::pair<bool, double> rank(entry.fetched && value >= kLeastWritten, value);
+      if (from != nullptr && rank >= least) continue;
       from = shelf;
       worst = i;
-      least = value;
+      least = rank;
     }
   }
   if (from == nullptr) return false;
-  bytes_ -= from->entries_[worst].memory.bytes();
-  from->entries_.erase(from->entries_.begin() + static_cast<ptrdiff_t>(worst));
+  ForgetLocked(*from, worst);
   ++evicted_;
   return true;
 }
 
 std::optional<Reservation> PrefixCache::ReserveLocked(uint64_t bytes) {
   if (bytes > limit_) return std::nullopt;
-  while (bytes_ > limit_ - bytes) {
+  while (memory_.bytes() > limit_ - bytes) {
     if (!EvictOne()) return std::nullopt;
   }
   while (true) {
     auto memory = ledger_.Reserve(MemoryUse::kPrefixes, bytes);
     if (memory || !EvictOne()) return memory;
   }
+}
+
+// While there is little room left, the next to go is written before it goes, so that nobody who
+// needs the room waits for a disk.
+void PrefixCache::WriteBehindLocked() {
+  PrefixShelf* from = nullptr;
+  PrefixShelf::Entry* next = nullptr;
+  for (PrefixShelf* shelf : shelves_) {
+    for (auto& entry : shelf->entries_) {
+      const double value = ValueOf(entry);
+      if (value < kLeastWritten || !shelf->WantsWriteLocked(entry)) continue;
+      if (next != nullptr && value >= ValueOf(*next)) continue;
+      from = shelf;
+      next = &entry;
+    }
+  }
+  if (next != nullptr) from->QueueWriteLocked(*next);
 }
 
 }  // namespace mk::daemon

@@ -135,9 +135,21 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
   request.start.leave_state = request.keep_state != nullptr;
   auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
                start = std::move(request.start), precision = request.precision,
-               &events = core_.events] {
+               &events = core_.events, &disk = *core_.prefixes.disk()] {
     if (control->cancelled.load()) return;  // answered already
-    events.Push(RunPrepared{key, PrepareRun(loaded, precision, std::move(*args), start)});
+    RunPrepared prepared{key, PrepareRun(loaded, precision, std::move(*args), start)};
+    if (!prepared.run || !prepared.run->fetch) return (void)events.Push(std::move(prepared));
+    // The state of its beginning is read from disk first: on a thread of its own, so that neither
+    // the scheduler's steps nor others' prompts wait for that.
+    auto shared = std::make_shared<RunPrepared>(std::move(prepared));
+    const auto go_on = [shared, control, &events] {
+      if (!control->cancelled.load()) events.Push(std::move(*shared));
+    };
+    const bool posted = disk.PostRead([shared, control, go_on] {
+      if (!control->cancelled.load()) shared->run->fetch();
+      go_on();
+    });
+    if (!posted) go_on();
   };
   if (!core_.aux.Post(std::move(task))) {
     core_.registry.Release(request.key);

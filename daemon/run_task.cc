@@ -215,7 +215,9 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   run.state_bytes =
       StateBytes(*plan.loaded->model, plan.base.get(), tokens) + info.vocab * sizeof(float);
   if (plan.leave_state) run.state_bytes += tokens * sizeof(int32_t);
-  run.task = std::make_unique<RunTask>(std::move(plan));
+  auto task = std::make_unique<RunTask>(std::move(plan));
+  run.fetch = task->FetchPrefix();
+  run.task = std::move(task);
   return run;
 }
 
@@ -232,6 +234,15 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
 PrefixShelf* RunTask::shelf() const {
   if (!plan_.args.prefix_cache || capture_ || plan_.base) return nullptr;
   return plan_.loaded->prefixes.get();
+}
+
+// What brings the beginning of the prompt from disk into memory; empty: nothing is to be read.
+std::function<void()> RunTask::FetchPrefix() const {
+  const PrefixKind kind{plan_.precision, plan_.args.chunked_prefill};
+  if (shelf() == nullptr || !shelf()->WantsFetch(kind, plan_.prompt)) return {};
+  return [loaded = plan_.loaded, kind, prompt = plan_.prompt] {
+    loaded->prefixes->Fetch(kind, prompt);
+  };
 }
 
 Status RunTask::Start() {

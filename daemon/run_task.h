@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,9 @@ class RunTask : public StepTask {
     std::vector<int32_t> stop_ids;
   };
   explicit RunTask(Plan plan);
+
+  // See PreparedRun::fetch.
+  std::function<void()> FetchPrefix() const;
 
   const Model& model() const override { return *plan_.loaded->model; }
   Status Start() override;

@@ -48,7 +48,8 @@ Server::Server(std::unique_ptr<Parts> parts)
             *parts_->scheduler,
             parts_->aux,
             parts_->states,
-            parts_->events},
+            parts_->events,
+            parts_->prefixes},
       identity_{parts_->setup.booted.paths.socket,
                 parts_->setup.log_file,
                 parts_->setup.log_file.empty() ? JournalUnit() : std::string(),
@@ -59,7 +60,8 @@ Server::Server(std::unique_ptr<Parts> parts)
       sessions_(core_, parts_->setup.session_folder),
       runs_(core_, models_, sessions_),
       texts_(core_),
-      jobs_(core_, models_, parts_->setup.job_folder) {
+      jobs_(core_, models_, parts_->setup.job_folder),
+      prefixes_(core_) {
   models_.on_ready = [this](ClientRequest& request, ModelRegistry::Entry& entry) {
     runs_.OnModelReady(request, entry);
   };
@@ -186,6 +188,9 @@ void Server::Control(const std::string& peer, protocol::Request request) {
       return jobs_.HandleResume(peer, request.id, std::get<protocol::JobResumeArgs>(request.args));
     case protocol::Op::kJobRemove:
       return jobs_.HandleRemove(peer, request.id, std::get<protocol::JobRemoveArgs>(request.args));
+    case protocol::Op::kPckInfo:
+      return prefixes_.HandleInfo(peer, request.id, std::get<protocol::PckInfoArgs>(request.args));
+    case protocol::Op::kPckClean:
     case protocol::Op::kJobStart:
     case protocol::Op::kJobAttach:
     case protocol::Op::kModels:
@@ -256,6 +261,8 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kSessionRestore:
     case protocol::Op::kSessionDiff:
       return sessions_.Handle(*opened);
+    case protocol::Op::kPckClean:
+      return prefixes_.HandleClean(*opened);
     case protocol::Op::kHello:
     case protocol::Op::kPing:
     case protocol::Op::kStatus:
@@ -269,6 +276,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kJobCancel:
     case protocol::Op::kJobResume:
     case protocol::Op::kJobRemove:
+    case protocol::Op::kPckInfo:
       break;  // Control() has them
   }
   parts_->clients->Finish(

@@ -16,6 +16,7 @@
 #include "daemon/model_service.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
+#include "daemon/prefix_service.h"
 #include "daemon/run_service.h"
 #include "daemon/sessions/session_service.h"
 #include "daemon/status.h"
@@ -87,7 +88,7 @@ class Server {
   void BeginStop(std::chrono::milliseconds grace, const std::string& why);
   void EndForShutdown(ClientRequest& request);
   void HurryStop(Clock::time_point now);
-  bool MayLeave() const;
+  bool MayLeave();
   void Leave();
 
   std::unique_ptr<Parts> parts_;
@@ -98,9 +99,11 @@ class Server {
   RunService runs_;
   TextService texts_;
   JobService jobs_;
+  PrefixService prefixes_;
 
   std::optional<Clock::time_point> stop_deadline_;  // set: the daemon is leaving
   bool stop_hurried_ = false;                       // what still ran was cancelled
+  bool saved_prefixes_ = false;                     // after the last request had ended
   bool unsent_ = false;
   Clock::time_point next_tick_;
   Clock::time_point idle_since_;

@@ -61,6 +61,12 @@ uint64_t SessionLimit(const Config& config, uint64_t budget) {
                                          : SessionStates::DefaultLimit(budget);
 }
 
+std::optional<uint64_t> PrefixDiskLimit(const Config& config) {
+  if (!config.prefix_cache) return 0;
+  if (config.prefix_disk_limit < 0) return std::nullopt;
+  return static_cast<uint64_t>(config.prefix_disk_limit);
+}
+
 Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   auto parts = std::make_unique<Parts>(std::move(setup));
   const Config& config = parts->setup.config;
@@ -95,7 +101,7 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
       [&parts = *parts](const ModelRef& ref, const LoadOptions& options) {
         auto loaded = LoadWithEngine(ref, options);
         if (loaded) {
-          loaded->prefixes = parts.prefixes.NewShelf(loaded->model->info());
+          loaded->prefixes = parts.prefixes.NewShelf(loaded->model);
           loaded->sessions = parts.session_states.NewShelf(*loaded->model);
         }
         return loaded;
@@ -103,6 +109,8 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
       [&events](LoadEvent event) {
         std::visit([&events](auto& one) { events.Push(std::move(one)); }, event);
       });
+  // The loop may wait for that: see MayLeave().
+  parts->prefix_disk.SetOnWritten([&events] { events.event().Signal(); });
   parts->registry->SetKeepAlive(config.keep_alive);
   parts->registry->SetThreads(parts->threads);
   parts->registry->SetSpineCache(SpineCacheOf(config));
@@ -124,6 +132,7 @@ Server::~Server() {
   parts_->registry->Stop();
   parts_->aux.Stop();
   parts_->states.Stop();
+  parts_->prefix_disk.Stop();
 }
 
 void Server::TakeSignals() {
@@ -176,6 +185,7 @@ void Server::ApplyConfig(Config config) {
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());
   parts_->prefixes.SetLimit(PrefixLimit(core_.config, parts_->ledger.budget()));
   parts_->session_states.SetLimit(SessionLimit(core_.config, parts_->ledger.budget()));
+  parts_->prefix_disk.SetLimit(PrefixDiskLimit(core_.config));
   spdlog::info("read {}: {}", parts_->setup.options.config_file,
                changed.empty() ? "nothing changed" : "changed " + changed);
 }
@@ -193,7 +203,7 @@ void Server::Tick(Clock::time_point now) {
   if (!Idle()) idle_since_ = now;
   const auto idle_exit = core_.config.idle_exit;
   if (idle_exit.count() >= 0 && !stop_deadline_ && now - idle_since_ >= idle_exit) {
-    BeginStop(std::chrono::milliseconds(0), "nobody needed it for so long");
+    BeginStop(kDefaultGrace, "nobody needed it for so long");
   }
   NoticeReplacement(now);
 }
@@ -216,7 +226,7 @@ void Server::NoticeReplacement(Clock::time_point now) {
   if (!replaced || !parts_->setup.supervised || stop_deadline_ || HoldsPromises()) return;
   if (now - idle_since_ < kQuietBeforeRestart) return;
   exit_code_ = kExitRestart;
-  BeginStop(std::chrono::milliseconds(0), "its program was replaced and it has nothing to do");
+  BeginStop(kDefaultGrace, "its program was replaced and it has nothing to do");
 }
 
 bool Server::Idle() const {
@@ -322,6 +332,7 @@ void Server::BeginStop(std::chrono::milliseconds grace, const std::string& why) 
                 std::to_string(std::chrono::microseconds(longest).count()));
   ReportStatus(Clock::now());
   jobs_.Interrupt();
+  parts_->prefixes.SaveValuable();
   // What has not begun will not.
   std::vector<uint64_t> not_begun;
   for (const auto& [key, request] : parts_->clients->requests()) {
@@ -355,11 +366,18 @@ void Server::HurryStop(Clock::time_point now) {
   stop_deadline_ = now + kLastWords;
 }
 
-bool Server::MayLeave() const {
-  if (parts_->clients->requests().empty() && jobs_.idle() && !parts_->clients->AnswersWait()) {
-    return true;
+bool Server::MayLeave() {
+  const auto now = Clock::now();
+  if (stop_hurried_ && now >= *stop_deadline_) return true;
+  if (!parts_->clients->requests().empty() || !jobs_.idle() || parts_->clients->AnswersWait()) {
+    return false;
   }
-  return stop_hurried_ && Clock::now() >= *stop_deadline_;
+  // What the last runs left is written too, as long as there is time.
+  if (!saved_prefixes_) {
+    saved_prefixes_ = true;
+    parts_->prefixes.SaveValuable();
+  }
+  return stop_hurried_ || now >= *stop_deadline_ || !parts_->prefix_disk.writing();
 }
 
 // The socket goes while the lock is still held, so that the next daemon finds a clean place.

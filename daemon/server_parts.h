@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "daemon/memory_limit.h"
 #include "daemon/prefix_cache.h"
+#include "daemon/prefix_disk.h"
 #include "daemon/program_file.h"
 #include "daemon/server.h"
 #include "daemon/watchdog.h"
@@ -22,8 +24,9 @@ inline constexpr size_t kActivePerBatch = 4;
 // What requests are told when the daemon leaves.
 protocol::Error ShuttingDown();
 
-// Bytes that the prefix cache may take.
+// Bytes that the prefix cache may take in memory, and on disk.
 uint64_t PrefixLimit(const Config& config, uint64_t budget);
+std::optional<uint64_t> PrefixDiskLimit(const Config& config);
 // Bytes that states of sessions may take.
 uint64_t SessionLimit(const Config& config, uint64_t budget);
 
@@ -31,7 +34,8 @@ struct Server::Parts {
   explicit Parts(ServerSetup given)
       : setup(std::move(given)),
         ledger(setup.config.memory > 0 ? setup.config.memory : DefaultMemoryBudget()),
-        prefixes(ledger, PrefixLimit(setup.config, ledger.budget())),
+        prefix_disk(setup.state_directory + "/prefix", PrefixDiskLimit(setup.config)),
+        prefixes(ledger, PrefixLimit(setup.config, ledger.budget()), &prefix_disk),
         session_states(ledger, SessionLimit(setup.config, ledger.budget())) {
     ledger.SetReclaim([this](uint64_t bytes) {
       const uint64_t freed = prefixes.Reclaim(bytes);
@@ -45,6 +49,7 @@ struct Server::Parts {
   SchedulerLimits limits;
   Metrics metrics;
   Ledger ledger;
+  PrefixDisk prefix_disk;
   PrefixCache prefixes;
   SessionStates session_states;
   IoQueue events{kIoQueueCapacity};

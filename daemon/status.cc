@@ -71,6 +71,24 @@ void AddCounters(const Metrics& metrics, std::map<std::string, uint64_t>& counte
   counters["connections_refused"] = RefusedConnections();
 }
 
+// Of the prefix cache: what it holds, and of what use it was.
+void AddPrefixes(const PrefixCache& prefixes, std::map<std::string, uint64_t>& counters) {
+  const PrefixCache::Counts memory = prefixes.counts();
+  const PrefixDisk::Counts disk = prefixes.disk()->counts();
+  counters["prefix_lookups"] = memory.lookups;
+  counters["prefix_hits"] = memory.hits;
+  counters["prefix_disk_hits"] = memory.disk_hits;
+  counters["prefix_states"] = memory.states;
+  counters["prefix_evictions"] = memory.evicted;
+  counters["prefix_disk_states"] = disk.files;
+  counters["prefix_disk_bytes"] = disk.bytes;
+  counters["prefix_disk_evictions"] = disk.evicted;
+  counters["prefix_disk_reads"] = disk.loads;
+  counters["prefix_disk_writes"] = disk.writes;
+  counters["prefix_disk_unwritten"] = disk.unwritten;
+  counters["prefix_disk_refused"] = disk.refused;
+}
+
 // Of the distributions of times; those that differ in a label are one here.
 std::vector<protocol::LatencyStatus> Latencies(const Metrics& metrics) {
   constexpr std::string_view kSeconds = "_seconds";
@@ -172,6 +190,7 @@ protocol::StatusDone BuildStatus(const Core& core, const JobBoard& jobs, const I
     status.memory[std::string(MemoryUseName(which))] = core.ledger.used(which);
   }
   AddCounters(core.metrics, status.counters);
+  AddPrefixes(core.prefixes, status.counters);
   status.latency = Latencies(core.metrics);
   for (const auto& [id, entry] : core.registry.entries()) {
     status.models.push_back(StatusOf(core, *entry, now));

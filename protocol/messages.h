@@ -37,6 +37,7 @@
 #include "protocol/limits.h"
 #include "protocol/metrics_messages.h"
 #include "protocol/model_selector.h"
+#include "protocol/prefix_messages.h"
 #include "protocol/session_messages.h"
 #include "protocol/version.h"
 
@@ -186,7 +187,7 @@ using Args =
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
                  SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
-                 AbsorbArgs>;
+                 AbsorbArgs, PckInfoArgs, PckCleanArgs>;
 
 enum class Op {
   kHello,
@@ -223,6 +224,8 @@ enum class Op {
   kSessionRestore,
   kSessionDiff,
   kAbsorb,
+  kPckInfo,
+  kPckClean,
 };
 
 struct Request {
@@ -541,7 +544,7 @@ using Body =
                  JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone,
                  SessionForkDone, SessionUndoDone, SessionRenameDone, SessionRemoveDone,
                  SessionSaveDone, SessionRestoreDone, SessionDiffDone,
-                 AbsorbDone>;
+                 AbsorbDone, PckInfoDone, PckCleanDone>;
 
 struct Reply {
   uint64_t id = 0;

@@ -43,6 +43,8 @@ constexpr std::array kOps = {
     OpInfo{Op::kSessionRestore, "session_restore", false, false, "make a session of a pack"},
     OpInfo{Op::kSessionDiff, "session_diff", false, false, "where two sessions part"},
     OpInfo{Op::kAbsorb, "absorb", false, true, "read a text into a memory pack"},
+    OpInfo{Op::kPckInfo, "pck_info", true, false, "states of prompts that are kept"},
+    OpInfo{Op::kPckClean, "pck_clean", false, false, "forget states of prompts"},
 };
 
 constexpr bool InOrder() {

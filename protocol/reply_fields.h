@@ -9,6 +9,7 @@
 #include "protocol/job_fields.h"
 #include "protocol/messages.h"
 #include "protocol/metrics_fields.h"
+#include "protocol/prefix_fields.h"
 #include "protocol/session_fields.h"
 
 namespace mk::protocol {

@@ -375,4 +375,18 @@ struct Schema<SessionDiffArgs> {
       Required("b", &SessionDiffArgs::b, "session to compare it with", kSessionRule));
 };
 
+template <>
+struct Schema<PckInfoArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("model", &PckInfoArgs::model,
+               "path, alias, name or digits of the fingerprint; empty: all models", kModelRule));
+};
+
+template <>
+struct Schema<PckCleanArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("model", &PckCleanArgs::model,
+               "path, alias, name or digits of the fingerprint; empty: all models", kModelRule));
+};
+
 }  // namespace mk::protocol

@@ -56,6 +56,7 @@ class MkimModel : public Model, public StateKeeper {
                  ForwardObserver* observer) const override;
 
   size_t OwnBytes(const Sequence& sequence) const override;
+  std::vector<StatePage> Pages(const Sequence& sequence) const override;
   Result<StateKey> KeyOf(const Sequence& sequence) const override;
   Result<std::vector<StateSection>> Sections(const StateKey& key) const override;
   Status Save(const Sequence& sequence, const StateKey& form, const StateSink& sink) const override;

@@ -41,6 +41,16 @@ size_t MkimModel::OwnBytes(const Sequence& sequence) const {
   return own != nullptr && own->owner() == this ? own->own_bytes() : 0;
 }
 
+std::vector<StatePage> MkimModel::Pages(const Sequence& sequence) const {
+  std::vector<StatePage> pages;
+  const auto* own = dynamic_cast<const ModelSequence*>(&sequence);
+  if (own == nullptr || own->owner() != this) return pages;
+  own->VisitPages([&](const SharedPage& page) {
+    if (page.size() > 0) pages.push_back({page.data(), page.size()});
+  });
+  return pages;
+}
+
 Result<StateKey> MkimModel::KeyOf(const Sequence& sequence) const {
   Result<const ModelSequence*> own = OwnSequence(sequence);
   if (!own) return Fail(own.error());

@@ -8,6 +8,8 @@
 #include "engine/base/result.h"
 #include "engine/model/model.h"
 #include "engine/model/state.h"
+#include "engine/parallel/function_ref.h"
+#include "engine/parallel/shared_page.h"
 
 namespace mk {
 
@@ -24,8 +26,10 @@ class ModelSequence : public Sequence {
 
   // Makes room for the next `tokens` positions; changes nothing that can be observed. kOutOfMemory.
   virtual Status Reserve(size_t tokens) = 0;
+  // Every piece of memory that the state lies in.
+  virtual void VisitPages(FunctionRef<void(const SharedPage&)> visit) const = 0;
   // Bytes of state_bytes() that no other sequence shares at this moment.
-  virtual size_t own_bytes() const = 0;
+  size_t own_bytes() const;
 
   // ---- State as arrays (engine/model/state.h); sections are those of the sequence's own key ----
   virtual void ReadState(const StateSection& section, std::span<std::byte> out) const = 0;
@@ -49,5 +53,11 @@ class ModelSequence : public Sequence {
   size_t length_ = 0;
   bool broken_ = false;
 };
+
+inline size_t ModelSequence::own_bytes() const {
+  size_t bytes = 0;
+  VisitPages([&](const SharedPage& page) { bytes += page.own_bytes(); });
+  return bytes;
+}
 
 }  // namespace mk

@@ -52,12 +52,11 @@ size_t Dsv4Sequence::state_bytes() const {
   return bytes;
 }
 
-size_t Dsv4Sequence::own_bytes() const {
-  size_t bytes = rings_.own_bytes();
+void Dsv4Sequence::VisitPages(FunctionRef<void(const SharedPage&)> visit) const {
+  visit(rings_);
   for (const std::vector<SharedPage>& pages : pages_) {
-    for (const SharedPage& page : pages) bytes += page.own_bytes();
+    for (const SharedPage& page : pages) visit(page);
   }
-  return bytes;
 }
 
 Status Dsv4Sequence::ReserveClass(size_t ratio_class, size_t tokens) {

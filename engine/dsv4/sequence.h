@@ -33,7 +33,7 @@ class Dsv4Sequence final : public ModelSequence {
                                                       const SequenceOptions& options);
 
   size_t state_bytes() const override;
-  size_t own_bytes() const override;
+  void VisitPages(FunctionRef<void(const SharedPage&)> visit) const override;
   Result<std::unique_ptr<Sequence>> Clone() const override;
   size_t rewindable() const override;
   Status Rewind(size_t length) override;

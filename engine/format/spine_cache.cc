@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/atomic_file.h"
+#include "engine/base/private_folder.h"
 
 namespace mk {
 namespace {
@@ -26,34 +27,6 @@ constexpr std::string_view kTemporary = ".spine.tmp.";
 
 void Log(const SpineCacheOptions& options, const std::string& line) {
   if (options.log) options.log(line);
-}
-
-// A folder of ours that nobody else can write to: others could put files there, or swap them.
-Status CheckDirectory(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return Fail(SystemError(errno, "examine", path));
-  const char* problem = !S_ISDIR(info.st_mode)       ? " is not a directory"
-                        : info.st_uid != ::geteuid() ? " belongs to another user"
-                        : (info.st_mode & 022) != 0  ? " can be written to by others"
-                                                     : nullptr;
-  if (problem == nullptr) return {};
-  return Fail(ErrorCode::kPermissionDenied, path + problem, "remove it, or close it to others");
-}
-
-Status MakeDirectory(const std::string& path) {
-  // Parents that are missing are made as private as the folder itself.
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-    if (at == at.parent_path()) break;
-  }
-  for (; !missing.empty(); missing.pop_back()) {
-    if (::mkdir(missing.back().c_str(), 0700) != 0 && errno != EEXIST) {
-      return Fail(SystemError(errno, "create", missing.back().string()));
-    }
-  }
-  return CheckDirectory(path);
 }
 
 uint64_t LimitOf(const SpineCacheOptions& options) {
@@ -113,7 +86,7 @@ void MakeRoom(const SpineCacheOptions& options, const std::string& name, uint64_
 
 Status Keep(const SpineCacheOptions& options, const SpineKey& key, std::span<const std::byte> spine,
             const std::function<bool()>& go_on) {
-  if (Status made = MakeDirectory(options.directory); !made) return made;
+  if (Status made = MakePrivateFolder(options.directory); !made) return made;
   const uint64_t limit = LimitOf(options);
   if (spine.size() > limit) {
     return Fail(ErrorCode::kIo, "it has " + std::to_string(spine.size()) +
@@ -138,7 +111,7 @@ std::optional<SpineFile> FindSpine(const SpineCacheOptions& options, const Spine
   const std::string path = options.directory + "/" + key.FileName();
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return std::nullopt;
-  Status safe = CheckDirectory(options.directory);
+  Status safe = CheckPrivateFolder(options.directory);
   Result<SpineFile> file = safe ? SpineFile::Open(path, key) : Fail(safe.error());
   if (!file) {
     Log(options, "the prepared weights are made anew: " + file.error().message);

@@ -39,10 +39,9 @@ size_t K3Sequence::state_bytes() const {
   return kda_.size() + pages_.size() * page_bytes();
 }
 
-size_t K3Sequence::own_bytes() const {
-  size_t bytes = kda_.own_bytes();
-  for (const SharedPage& page : pages_) bytes += page.own_bytes();
-  return bytes;
+void K3Sequence::VisitPages(FunctionRef<void(const SharedPage&)> visit) const {
+  visit(kda_);
+  for (const SharedPage& page : pages_) visit(page);
 }
 
 Status K3Sequence::Reserve(size_t tokens) {

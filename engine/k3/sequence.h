@@ -33,7 +33,7 @@ class K3Sequence final : public ModelSequence {
                                                     const SequenceOptions& options);
 
   size_t state_bytes() const override;
-  size_t own_bytes() const override;
+  void VisitPages(FunctionRef<void(const SharedPage&)> visit) const override;
   Result<std::unique_ptr<Sequence>> Clone() const override;
   Status Reserve(size_t tokens) override;
   void ReadState(const StateSection& section, std::span<std::byte> out) const override;

@@ -72,6 +72,13 @@ using StateSink = std::function<Status(const StateSection&, std::span<const std:
 // Fills in the bytes of a section, section.bytes() of them.
 using StateSource = std::function<Status(const StateSection&, std::span<std::byte>)>;
 
+// A piece of memory that the state of a sequence lies in. As long as any sequence holds it, no other
+// one has its address, and sequences of which one is a copy of the other have some in common.
+struct StatePage {
+  const void* address = nullptr;
+  size_t bytes = 0;
+};
+
 // What models offer beside running, if they keep states of this kind. Thread safety as Model: the
 // keeper is immutable, a sequence belongs to one thread at a time.
 class StateKeeper {
@@ -79,6 +86,9 @@ class StateKeeper {
   // Bytes of Sequence::state_bytes() that no other sequence shares at this moment. The sequence is
   // this model's.
   virtual size_t OwnBytes(const Sequence& sequence) const = 0;
+  // All pieces of memory of Sequence::state_bytes(), each once. None for a sequence that is not
+  // this model's.
+  virtual std::vector<StatePage> Pages(const Sequence& sequence) const = 0;
 
   // What the arrays of a sequence's state follow from. kInvalidArgument for a sequence that is not
   // this model's, or was left half-way by a failed forward.

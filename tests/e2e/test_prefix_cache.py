@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import BIN, PATIENCE, Daemon
+from daemon_harness import wait_for
+from prefix_tools import PRECISIONS, Mk, prompt
 
 from conftest import MakeDaemon
-
-PRECISIONS = ["exact", "bf16", "q8"]
-
-
-class Mk:
-    """mk in a place of its own, with a small random model of one architecture."""
-
-    def __init__(self, place: Daemon, folder: Path, arch: str) -> None:
-        self.place = place
-        self.folder = folder
-        self.model = str(folder / f"{arch}.bin")
-        self.numbers = itertools.count()
-        self("build", "--arch", arch, "--preset", "tiny", "--out", self.model)
-
-    def __call__(self, *args: str) -> str:
-        done = subprocess.run(
-            [str(BIN / "mk"), *args], env=self.place.env(), capture_output=True, timeout=PATIENCE
-        )
-        assert done.returncode == 0, (done.returncode, done.stdout[:500], done.stderr[:2000])
-        return done.stdout.decode()
-
-    def run(self, ids: list[int], *args: str, precision: str = "exact") -> tuple[dict, bytes]:
-        """The answer, and the logits after the prompt and after every token."""
-        logits = self.folder / f"logits{next(self.numbers)}"
-        told = self(
-            "run", "-m", self.model, "--precision", precision, "-n", "5", "--json",
-            "--dump-logits", str(logits), *args, "--ids", ",".join(map(str, ids)),
-        )  # fmt: skip
-        return json.loads(told), logits.read_bytes()
-
-    def status(self) -> dict:
-        return json.loads(self("status", "--json"))
 
 
 @pytest.fixture(params=["k3", "dsv4"])
@@ -51,10 +17,6 @@ def mk(request: pytest.FixtureRequest, make_daemon: MakeDaemon, tmp_path: Path) 
     made = Mk(make_daemon(), tmp_path, request.param)
     yield made
     made("stop")
-
-
-def prompt(length: int, start: int = 0) -> list[int]:
-    return [(37 * i + start) % 251 for i in range(length)]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -113,7 +75,8 @@ def test_states_are_in_the_ledger_and_go_with_their_model(mk: Mk) -> None:
     assert status["counters"]["cached_tokens"] == 200
     assert ", prefixes " in mk("status")
     mk("unload", mk.model)
-    assert mk.status()["memory"]["prefixes"] == 0
+    # Models go on a thread of their own, and states of prompts with them.
+    wait_for(lambda: mk.status()["memory"]["prefixes"] == 0)
 
 
 def test_nothing_is_kept_when_it_is_off(make_daemon: MakeDaemon, tmp_path: Path) -> None:

@@ -178,9 +178,7 @@ def test_text_that_came_with_no_token_is_streamed_too(
         assert list(stream) == []
 
 
-def test_dumps_are_the_bytes_that_mk_writes(
-    daemon: Daemon, python: Client, tmp_path: Path
-) -> None:
+def test_dumps_are_the_bytes_that_mk_writes(daemon: Daemon, python: Client, tmp_path: Path) -> None:
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
     logits, hidden = tmp_path / "l.f32", tmp_path / "h.f32"
     result = python.run(
@@ -361,6 +359,19 @@ def test_sessions_are_kept_forked_and_compared(python: Client, tmp_path: Path) -
     assert python.sessions.remove("empty", "talk") == 2
     with pytest.raises(microkimi.NotFoundError):
         python.sessions.show("empty")
+
+
+def test_the_cache_of_prompts(python: Client) -> None:
+    ids = [1 + i % 200 for i in range(300)]
+    for _ in range(2):
+        python.run(ids=ids, model=STORY, max_new=1)
+    kept = python.prefix_cache()
+    assert [one.model for one in kept.models] == [STORY] and kept.models[0].loaded
+    assert any(one.tokens == 300 and one.memory_bytes > 0 for one in kept.models[0].states)
+    assert kept.totals["hits"] == 1 and kept.folder.endswith("/prefix")
+    forgotten = python.clean_prefix_cache(STORY)
+    assert forgotten.states == len(kept.models[0].states) and forgotten.bytes > 0
+    assert python.prefix_cache(STORY).totals["memory_states"] == 0
 
 
 def test_jobs_tell_their_progress(python: Client, tmp_path: Path) -> None:

@@ -134,6 +134,9 @@ def test_everything_else(daemon: Daemon, tmp_path: Path) -> None:
             tokens = await client.tokenize("hello there", model=STORY, plain=True)
             assert await client.detokenize(tokens.ids, model=STORY) == "hello there"
             assert any(one.name == "story-k3" for one in await client.models())
+            await client.run(ids=list(range(1, 151)), model=STORY, max_new=1)
+            assert (await client.prefix_cache(STORY)).models[0].memory_states > 0
+            assert (await client.clean_prefix_cache()).states > 0
             assert await client.unload(STORY) == 1
             stream = client.stream(**ENDLESS)
             await anext(stream)

@@ -238,6 +238,8 @@ REPLIES = {
     "MetricBucket": microkimi.MetricBucket, "MetricSample": microkimi.MetricSample,
     "MetricFamily": microkimi.MetricFamily,
     "MetricsDone": microkimi.metric_messages.MetricsAnswer,
+    "PrefixStatus": microkimi.PrefixState, "PrefixModel": microkimi.PrefixModel,
+    "PckInfoDone": microkimi.PrefixCache, "PckCleanDone": microkimi.Forgotten,
 }  # fmt: skip
 
 
@@ -249,6 +251,7 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
         "metrics_fields.h",
         "job_fields.h",
         "pack_fields.h",
+        "prefix_fields.h",
     )
     schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {

@@ -50,6 +50,7 @@ from .messages import (
     VerifyProblem,
 )
 from .metric_messages import MetricBucket, MetricFamily, MetricSample
+from .prefix_messages import Forgotten, PrefixCache, PrefixModel, PrefixState
 from .requests import Message
 from .run_messages import (
     Absorbed,
@@ -82,13 +83,14 @@ __all__ = [
     "Absorbed", "AccessDeniedError", "AsyncClient", "AsyncRunStream", "AsyncSessions",
     "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError",
     "CancelledError", "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump",
-    "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError", "IoError",
-    "JobFault", "JobStatus", "Latency", "Loaded", "Message", "MetricBucket", "MetricFamily",
-    "MetricSample", "MicrokimiError", "ModelCorruptError", "ModelEntry", "ModelNotFoundError",
-    "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping",
-    "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream",
-    "SavedPack", "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep",
-    "SessionTurn", "Sessions", "ShuttingDownError", "StateDistance", "Status", "Timing", "Token",
-    "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage",
-    "Verified", "VerifyProblem", "__version__",
+    "Forgotten", "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError",
+    "IoError", "JobFault", "JobStatus", "Latency", "Loaded", "Message", "MetricBucket",
+    "MetricFamily", "MetricSample", "MicrokimiError", "ModelCorruptError", "ModelEntry",
+    "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError",
+    "PackCorruptError", "Ping", "PrefixCache", "PrefixModel", "PrefixState", "Progress",
+    "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack",
+    "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn",
+    "Sessions", "ShuttingDownError", "StateDistance", "Status", "Timing", "Token", "Tokens",
+    "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
+    "VerifyProblem", "__version__",
 ]  # fmt: skip

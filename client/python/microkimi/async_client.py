@@ -29,6 +29,7 @@ from .messages import (
 )
 from .metric_messages import MetricFamily, MetricsAnswer
 from .paths import model_argument
+from .prefix_messages import Forgotten, PrefixCache
 from .requests import (
     AbsorbOptions,
     BuildOptions,
@@ -266,6 +267,18 @@ class AsyncClient:
         were unloaded."""
         args = {"model": model_argument(model)}
         return (await self._ask(Unloaded, Request("unload", args, CONTROL_TIMEOUT))).unloaded
+
+    # ------------------------------------------------------------ prompts that were read
+
+    async def prefix_cache(self, model: StrPath | None = None) -> PrefixCache:
+        """The states of prompts that are kept, of one model or of all."""
+        args = {"model": model_argument(model)}
+        return await self._ask(PrefixCache, Request("pck_info", args, CONTROL_TIMEOUT))
+
+    async def clean_prefix_cache(self, model: StrPath | None = None) -> Forgotten:
+        """Forgets them, in memory and on disk."""
+        args = {"model": model_argument(model)}
+        return await self._ask(Forgotten, Request("pck_clean", args))
 
     # ------------------------------------------------------------ text
 

@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "fake_model.h"
+#include "fake_states.h"
 
 namespace mk::daemon {
 namespace {
@@ -33,9 +33,9 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   std::shared_ptr<PrefixShelf> Shelf(PrefixCache& cache, size_t block = kPrefillBlock) {
-    ModelInfo info;
-    info.prompt_block = block;
-    return cache.NewShelf(info);
+    auto model = std::make_shared<FakeModel>();
+    model->mutable_info().prompt_block = block;
+    return cache.NewShelf(std::move(model));
   }
 
   static void Put(PrefixShelf& shelf, const Ids& ids, bool end = true, PrefixKind kind = kKind) {
@@ -219,6 +219,90 @@ TEST_F(PrefixCacheTest, StatesGoWithTheirModel) {
   EXPECT_EQ(ledger_.used(), Cost(64, 1));
   EXPECT_EQ(cache_.counts().bytes, Cost(64, 1));
   EXPECT_EQ(Found(*other, Count(65)), 64U);
+}
+
+// ---- What states share ----
+
+class SharedPrefixTest : public PrefixCacheTest {
+ protected:
+  static constexpr uint64_t kFixed = PagedSequence::kFixedBytes;
+  static constexpr uint64_t kPage = PagedSequence::kPageBytes;
+
+  // A state of its own of the first n numbers.
+  static PagedSequence Read(size_t n) {
+    PagedSequence state;
+    state.Read(Count(n));
+    return state;
+  }
+  static void Put(PrefixShelf& shelf, const PagedSequence& state) {
+    shelf.Store(kKind, state.tokens(), state, {});
+  }
+
+  std::shared_ptr<PrefixShelf> shelf_ = cache_.NewShelf(std::make_shared<PagedModel>());
+};
+
+TEST_F(SharedPrefixTest, WhatTwoStatesShareIsChargedOnce) {
+  PagedSequence run = Read(128);
+  Put(*shelf_, run);
+  EXPECT_EQ(cache_.counts().bytes, kFixed + 2 * kPage + 4 * 128);
+  run.Read(Count(100, 128));
+  Put(*shelf_, run);
+  // Its own fixed part and two pages of its own beside the two that both have.
+  EXPECT_EQ(cache_.counts().bytes, 2 * kFixed + 4 * kPage + 4 * (128 + 228));
+  EXPECT_EQ(ledger_.used(), cache_.counts().bytes);
+  // One that was read by itself shares nothing, though its tokens are those of the others.
+  Put(*shelf_, Read(192));
+  EXPECT_EQ(cache_.counts().bytes, 3 * kFixed + 7 * kPage + 4 * (128 + 228 + 192));
+}
+
+TEST_F(SharedPrefixTest, ForgettingOneFreesWhatNobodyElseHolds) {
+  PagedSequence run = Read(128);
+  Put(*shelf_, run);
+  run.Read(Count(64, 128));
+  Put(*shelf_, run);
+  const auto list = cache_.List();
+  ASSERT_EQ(list[0].states.size(), 2U);
+  EXPECT_EQ(list[0].states[0].bytes, kFixed + 2 * kPage + 4 * 128);
+  EXPECT_EQ(list[0].states[0].own_bytes, kFixed + 4 * 128);
+  EXPECT_EQ(list[0].states[1].own_bytes, kFixed + kPage + 4 * 192);
+  const uint64_t before = ledger_.used();
+  // The older one goes: its pages stay with the other.
+  EXPECT_EQ(cache_.Reclaim(1), kFixed + 4 * 128);
+  EXPECT_EQ(ledger_.used(), before - kFixed - 4 * 128);
+  EXPECT_EQ(cache_.List()[0].states[0].own_bytes, kFixed + 3 * kPage + 4 * 192);
+  EXPECT_EQ(cache_.Reclaim(1), kFixed + 3 * kPage + 4 * 192);
+  EXPECT_EQ(ledger_.used(), 0U);
+}
+
+TEST_F(SharedPrefixTest, ManyGoUntilEnoughIsFree) {
+  PagedSequence run;
+  for (int i = 0; i < 6; ++i) {
+    run.Read(Count(64, 64 * i));
+    Put(*shelf_, run);
+  }
+  const uint64_t before = cache_.counts().bytes;
+  const uint64_t freed = cache_.Reclaim(2 * kFixed + 1);
+  EXPECT_GT(freed, 2 * kFixed);
+  EXPECT_EQ(before - cache_.counts().bytes, freed);
+  EXPECT_EQ(cache_.counts().states, 4U);
+  EXPECT_EQ(ledger_.used(), cache_.counts().bytes);
+}
+
+TEST_F(SharedPrefixTest, RoomForOneIsNotMadeOfItsOwnPages) {
+  PrefixCache cache(ledger_, kFixed + 3 * kPage + 4 * 192);
+  auto shelf = cache.NewShelf(std::make_shared<PagedModel>());
+  PagedSequence run = Read(128);
+  Put(*shelf, run);
+  run.Read(Count(64, 128));
+  Put(*shelf, run);  // fits exactly, once the first has gone but for its pages
+  EXPECT_EQ(cache.counts().states, 1U);
+  EXPECT_EQ(cache.counts().bytes, kFixed + 3 * kPage + 4 * 192);
+  run.Read(Count(64, 192));
+  Put(*shelf, run);  // does not fit: nothing is charged for it, and nothing goes for it
+  EXPECT_EQ(cache.counts().states, 1U);
+  EXPECT_EQ(cache.counts().bytes, kFixed + 3 * kPage + 4 * 192);
+  shelf.reset();
+  EXPECT_EQ(ledger_.used(), 0U);
 }
 
 }  // namespace

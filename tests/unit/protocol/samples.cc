@@ -237,6 +237,8 @@ std::vector<Request> SampleRequests() {
       JobCancelArgs{"abc123"},
       JobResumeArgs{"abc123"},
       JobRemoveArgs{{"abc123", "q2"}, false},
+      PckInfoArgs{"story"},
+      PckCleanArgs{"/m.bin"},
       JobStartArgs{{{}, FullBuild(), {}}},
       JobStartArgs{{{}, {}, BenchArgs{Selector(), "q8", true, 3}}},
       JobRemoveArgs{{}, true},
@@ -321,6 +323,13 @@ std::vector<SampleReply> SampleReplies() {
        Op::kSessionDiff},
       {FullAbsorbDone(), Op::kAbsorb},
       {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
+      {PckInfoDone{{{"/m.bin", "0123456789abcdef", true, 1, 2, 3, 1,
+                     {{320, "q8", true, true, 9, 5, 7, 1.5}}}},
+                   "/state/prefix",
+                   "disk full",
+                   {{"memory_limit", 10}}},
+       Op::kPckInfo},
+      {PckCleanDone{1, 2, 3, 4}, Op::kPckClean},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;
