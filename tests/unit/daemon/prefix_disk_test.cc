@@ -48,7 +48,7 @@ unsigned ModeOf(const std::string& path) {
 class PrefixDiskTest : public ::testing::Test {
  protected:
   std::unique_ptr<PrefixDisk> Disk(std::optional<uint64_t> limit = kPlenty) {
-    return std::make_unique<PrefixDisk>(dir_, limit, [this] { return now_; });
+    return std::make_unique<PrefixDisk>(dir_, limit, [this] { return now_.load(); });
   }
   // Everything that was posted so far has been done.
   static void Wait(const PrefixDisk& disk) {
@@ -154,7 +154,7 @@ TEST_F(PrefixDiskTest, BadFilesAreSetAsideOnce) {
   write("table.mkmem", changed(150, "xyz"));
   write("half.mkmem.tmp.12", whole.substr(0, 1000));
   auto stranger = std::make_shared<PagedModel>(std::string(16, 'a') + std::string(16, 'b'));
-  ASSERT_TRUE(SavePack(folder_ + "/foreign.mkmem", *stranger, StateOf(Count(130)), {Count(130)}));
+  ASSERT_TRUE(SavePack(folder_ + "/foreign.mkmem", *stranger, StateOf(Count(130)), {Count(130), {}, {}}));
   ASSERT_TRUE(SavePack(folder_ + "/untold.mkmem", *model_, StateOf(Count(130)), {}));
 
   auto disk = Disk();
