@@ -41,6 +41,7 @@ constexpr std::array<MetricInfo, kSize<Counter>> kCounters = {{
     {"jobs_started", "", "jobs started"},
     {"jobs_done", "", "jobs that ended, well or not"},
     {"socket_recreated", "", "times the socket's path had vanished and was made anew"},
+    {"prefix_waits", "", "runs that waited for another one to read what their prompts share"},
 }};
 
 constexpr double kMicroseconds = 1e6;

@@ -61,6 +61,7 @@ enum class Counter : size_t {
   kJobsStarted,
   kJobsDone,
   kSocketRecreated,
+  kPrefixWaits,
   kCount,
 };
 

@@ -38,6 +38,7 @@
 #include "daemon/ledger.h"
 #include "daemon/prefix_disk.h"
 #include "daemon/prefix_kind.h"
+#include "daemon/prefix_readers.h"
 #include "engine/model/model.h"
 #include "engine/model/state.h"
 
@@ -80,6 +81,11 @@ class PrefixShelf : public std::enable_shared_from_this<PrefixShelf> {
   std::vector<size_t> Marks(const PrefixKind& kind, size_t known, size_t shared,
                             size_t prompt_length) const;
 
+  // Whether anything is kept at all.
+  bool keeps() const;
+  // Of the scheduler's thread.
+  PrefixReaders& readers() { return readers_; }
+
   // Whether the disk has a beginning of the prompt that is worth reading. Looks at no file.
   bool WantsFetch(const PrefixKind& kind, std::span<const int32_t> prompt) const;
   // Brings that beginning into memory. Reads a file: not on the threads of the scheduler and of
@@ -118,6 +124,7 @@ class PrefixShelf : public std::enable_shared_from_this<PrefixShelf> {
   const std::shared_ptr<const Model> model_;  // goes after the entries
   const StateKeeper* keeper_ = nullptr;       // null: the model tells nothing of its states
   std::vector<Entry> entries_;
+  PrefixReaders readers_;
 };
 
 class PrefixCache {

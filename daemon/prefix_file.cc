@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "daemon/run_task.h"
 #include "engine/format/digest.h"
 #include "engine/pack/pack_file.h"
 #include "engine/pack/pack_reader.h"
@@ -16,7 +17,7 @@ Error NotOurs(const std::string& path, const std::string& what) {
   return {ErrorCode::kIncompatible, path + " " + what, "it is of no use here"};
 }
 
-// The longest timeline of a model's sequences, as of those that runs make.
+// The longest prompt that a run of the model may have.
 size_t MostTokens(const ModelInfo& info) {
   const size_t most = LoadPackOptions().max_tokens;
   return info.max_tokens == 0 ? most : std::min(most, info.max_tokens);
@@ -69,7 +70,7 @@ Result<PrefixState> ReadPrefixState(const std::string& path, const Model& model,
                                     const PrefixHead& head) {
   LoadPackOptions options;
   options.precision = head.kind.precision;
-  options.max_tokens = MostTokens(model.info());
+  options.max_tokens = kAnyLength;
   auto loaded = LoadPack(path, model, options);
   if (!loaded) return Fail(loaded.error());
   const PackInfo& info = loaded->info;

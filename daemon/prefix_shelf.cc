@@ -83,6 +83,11 @@ size_t PrefixShelf::BlockOf(const PrefixKind& kind) const {
   return kind.chunked_prefill ? model_->info().prompt_block : 1;
 }
 
+bool PrefixShelf::keeps() const {
+  std::lock_guard lock(cache_.mutex_);
+  return cache_.limit_ > 0;
+}
+
 PrefixShelf::Entry* PrefixShelf::FindLocked(const PrefixKind& kind,
                                             std::span<const int32_t> tokens) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {

@@ -238,9 +238,8 @@ PrefixShelf* RunTask::shelf() const {
 
 // What brings the beginning of the prompt from disk into memory; empty: nothing is to be read.
 std::function<void()> RunTask::FetchPrefix() const {
-  const PrefixKind kind{plan_.precision, plan_.args.chunked_prefill};
-  if (shelf() == nullptr || !shelf()->WantsFetch(kind, plan_.prompt)) return {};
-  return [loaded = plan_.loaded, kind, prompt = plan_.prompt] {
+  if (shelf() == nullptr || !shelf()->WantsFetch(kind(), plan_.prompt)) return {};
+  return [loaded = plan_.loaded, kind = kind(), prompt = plan_.prompt] {
     loaded->prefixes->Fetch(kind, prompt);
   };
 }
@@ -249,8 +248,47 @@ Status RunTask::Start() {
   auto known = MakeSequence();
   if (!known) return Fail(known.error());
   if (auto made = MakeGeneration(*known); !made) return made;
+  wait_ = FindWait();
   plan_.base.reset();
   return {};
+}
+
+RunTask::~RunTask() {
+  if (reading_) reading_->task = nullptr;
+}
+
+// For what another run reads at this time.
+PrefixWait RunTask::FindWait() const {
+  if (marks_.empty() || !shelf()->keeps()) return {};
+  return shelf()->readers().FindWorthWaiting(kind(), generation_->prompt(),
+                                             generation_->known_tokens());
+}
+
+const StepTask* RunTask::Awaits() {
+  // Whoever gave up hands over: one of those who waited reads on, the others wait for that one.
+  if (wait_.given_up()) {
+    const size_t until = wait_.until;
+    wait_ = FindWait();
+    if (!wait_.reading) wait_.until = until;
+  }
+  return wait_.reading && !wait_.done() ? wait_.reading->task : nullptr;
+}
+
+// After a wait, from what was stored meanwhile.
+Status RunTask::StartAgain() {
+  plan_.prompt.assign(generation_->prompt().begin(), generation_->prompt().end());
+  generation_.reset();
+  sequence_.reset();
+  auto known = MakeSequence();
+  return known ? MakeGeneration(*known) : Fail(known.error());
+}
+
+// From now on others may wait for this one.
+void RunTask::ShowReading() {
+  if (marks_.empty()) return;
+  reading_ = std::make_shared<PrefixReading>(
+      PrefixReading{this, kind(), generation_->prompt(), sequence_->length(), &marks_});
+  shelf()->readers().Add(reading_);
 }
 
 // Whoever else holds the base keeps it as it is.
@@ -270,14 +308,13 @@ Result<KnownPrompt> RunTask::MakeSequence() {
     if (Status copied = CopyBase(); !copied) return Fail(copied.error());
     return KnownPrompt{plan_.base->tokens.size(), plan_.base->logits};
   }
-  const PrefixKind kind{plan_.precision, plan_.args.chunked_prefill};
   KnownPrompt known;
   if (PrefixShelf* prefixes = shelf()) {
-    auto found = prefixes->Find(kind, plan_.prompt);
+    auto found = prefixes->Find(kind(), plan_.prompt);
     sequence_ = std::move(found.state);
     known_logits_ = std::move(found.logits);
     known = {found.tokens, known_logits_};
-    marks_ = prefixes->Marks(kind, known.tokens, found.shared, plan_.prompt.size());
+    marks_ = prefixes->Marks(kind(), known.tokens, found.shared, plan_.prompt.size());
     std::reverse(marks_.begin(), marks_.end());
   }
   if (sequence_) {
@@ -313,6 +350,11 @@ Status RunTask::MakeGeneration(const KnownPrompt& known) {
 
 Result<StepOutcome> RunTask::Begin() {
   StepOutcome outcome;
+  if (wait_.until > 0) {
+    if (auto started = StartAgain(); !started) return Fail(started.error());
+  }
+  wait_ = {};
+  ShowReading();
   outcome.known = generation_->known_tokens();
   auto step = generation_->Begin();
   if (!step) return Fail(step.error());
@@ -352,6 +394,8 @@ Result<StepOutcome> RunTask::Accept() {
     auto step = generation_->Accept();
     if (!step) return Fail(step.error());
     if (was_prefilling) StorePrefix();
+    if (reading_) reading_->position = generation_->ingested_tokens();
+    if (reading_ && !prefilling()) reading_->task = nullptr;
     TakeStep(*step, outcome);
   }
   if (was_prefilling && prefilling()) {
@@ -368,8 +412,7 @@ void RunTask::StorePrefix() {
   marks_.pop_back();
   const std::span<const float> logits =
       prefilling() ? std::span<const float>() : generation_->logits();
-  shelf()->Store({plan_.precision, plan_.args.chunked_prefill},
-                 generation_->prompt().first(sequence_->length()), *sequence_, logits);
+  shelf()->Store(kind(), generation_->prompt().first(sequence_->length()), *sequence_, logits);
 }
 
 // What follows every step: the row of logits that is wanted, and the end.

@@ -54,7 +54,9 @@ class RunTask : public StepTask {
   std::function<void()> FetchPrefix() const;
 
   const Model& model() const override { return *plan_.loaded->model; }
+  ~RunTask() override;
   Status Start() override;
+  const StepTask* Awaits() override;
   Result<StepOutcome> Begin() override;
   bool prefilling() const override { return generation_->prefilling(); }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
@@ -68,6 +70,10 @@ class RunTask : public StepTask {
   Status CopyBase();
   Status MakeGeneration(const KnownPrompt& known);
   PrefixShelf* shelf() const;
+  PrefixKind kind() const { return {plan_.precision, plan_.args.chunked_prefill}; }
+  PrefixWait FindWait() const;
+  Status StartAgain();
+  void ShowReading();
   void StorePrefix();
   void Settle(StepOutcome& outcome);
   void TakeStep(const GenerationStep& step, StepOutcome& outcome);
@@ -84,6 +90,8 @@ class RunTask : public StepTask {
   std::optional<TensorCapture> capture_;
   // Of the prefix cache: places of the prompt to store at, in descending order.
   std::vector<size_t> marks_;
+  std::shared_ptr<PrefixReading> reading_;  // as others see it; null: it stores nothing
+  PrefixWait wait_;
   std::vector<float> known_logits_;
   const char* prefix_ = "cold";        // RunDone::prefix
   std::vector<int32_t> base_closing_;  // of the base, when nothing is read on top of it

@@ -109,9 +109,10 @@ void Scheduler::Run() {
     TakeSubmissions();
     EndCancelledAndLate();
     Activate();
+    const bool began = BeginWaiting();
     const bool worked = StepAll();
     RemoveEnded();
-    if (!worked) submissions_.event().Wait(WaitMilliseconds());
+    if (!worked && !began) submissions_.event().Wait(WaitMilliseconds());
   }
   TakeSubmissions();
   for (auto& entry : entries_) {
@@ -184,12 +185,39 @@ void Scheduler::Activate() {
     control.started_us.store(NowMicroseconds());
     control.phase.store(RequestControl::kPrefill);
     sink_({entry.request.key, RequestStarted{}});
-    Begin(entry);
+    if (!Waits(entry)) {
+      Begin(entry);
+    } else {
+      metrics_.Add(Counter::kPrefixWaits);
+    }
   }
+}
+
+// Whether another one reads what the task would read. Not one that cannot run now, nor one of the
+// background, unless the task is: it may take its time.
+bool Scheduler::Waits(Entry& entry) const {
+  const StepTask* other = entry.request.task->Awaits();
+  if (other == nullptr) return false;
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& one) {
+    return one->request.task.get() == other && one->begun && !one->ended && WindowOpen(*one) &&
+           (!one->background() || entry.background());
+  });
+}
+
+// Those whose wait is over. False: there are none.
+bool Scheduler::BeginWaiting() {
+  bool began = false;
+  for (auto& entry : entries_) {
+    if (!entry->started || entry->begun || entry->ended || Waits(*entry)) continue;
+    Begin(*entry);
+    began = true;
+  }
+  return began;
 }
 
 // What a task has to say before its first step: the first token, when its prompt was known.
 void Scheduler::Begin(Entry& entry) {
+  entry.begun = true;
   auto outcome = entry.request.task->Begin();
   if (!outcome) return Finish(entry, Fail(outcome.error()));
   entry.request.control->prompt_done += outcome->known;
@@ -281,7 +309,7 @@ bool Scheduler::StepAll() {
   ShareSteps();
   models_.clear();
   for (const auto& entry : entries_) {
-    if (!entry->started || entry->ended) continue;
+    if (!entry->begun || entry->ended) continue;
     const Model* model = &entry->request.task->model();
     if (std::find(models_.begin(), models_.end(), model) == models_.end()) {
       models_.push_back(model);
@@ -331,7 +359,7 @@ void Scheduler::CountStep(Clock::duration took) {
 void Scheduler::ShareSteps() {
   interactive_runs_ = false;
   for (const auto& entry : entries_) {
-    if (!entry->started || entry->ended || entry->background()) continue;
+    if (!entry->begun || entry->ended || entry->background()) continue;
     if (MayRunAhead(*entry)) interactive_runs_ = true;
   }
   interactive_steps_ = interactive_runs_ ? interactive_steps_ + 1 : 0;
@@ -349,7 +377,7 @@ bool Scheduler::FindCandidates(const Model& model, Stage stage, bool background)
   candidates_.clear();
   candidate_clients_.clear();
   for (auto& entry : entries_) {
-    if (!entry->started || entry->ended || entry->background() != background) continue;
+    if (!entry->begun || entry->ended || entry->background() != background) continue;
     const StepTask& task = *entry->request.task;
     if (&task.model() != &model || task.prefilling() != (stage == Stage::kPrefill)) continue;
     if (!MayRunAhead(*entry)) continue;

@@ -10,6 +10,9 @@
 // kBackgroundEvery-th start goes to one that waits. They never have the last quarter of the places
 // for sequences, so that an interactive request need not wait for one of them to end.
 //
+// A request whose prompt begins like one that is being read waits for that, unless the other one
+// cannot run. It keeps its place and its memory, so that it goes on in any case.
+//
 // A request may run ahead of its client by a window of messages and bytes only; then it is left
 // out of the steps until the client acknowledges. Nobody else waits for it.
 //
@@ -115,6 +118,7 @@ class Scheduler {
     Submission request;
     Reservation memory;
     bool started = false;
+    bool begun = false;  // takes part in steps; started ones may still wait for what another reads
     uint64_t sent_messages = 0;
     uint64_t sent_bytes = 0;
     bool ended = false;
@@ -138,6 +142,8 @@ class Scheduler {
   void EndCancelledAndLate();
   void EndEarly(Entry& entry);
   void Activate();
+  bool Waits(Entry& entry) const;
+  bool BeginWaiting();
   void Begin(Entry& entry);
   Entry* NextToStart();
   Entry* FindExclusive();

@@ -38,7 +38,11 @@ class StepTask {
   virtual const Model& model() const = 0;
   // Makes the sequence. Called once, when the task's turn has come and its memory is reserved.
   virtual Status Start() = 0;
-  // What there is to say before the first forward pass. Called once, after Start().
+  // The task that reads what this one would read as well, and that it waits for; null: it can go
+  // on. Asked after Start() until Begin() is called.
+  virtual const StepTask* Awaits() { return nullptr; }
+  // What there is to say before the first forward pass. Called once, after Start(), when it waits
+  // for nobody, or for one that does not get on.
   virtual Result<StepOutcome> Begin() { return StepOutcome{}; }
   // Whether the next item belongs to the prompt.
   virtual bool prefilling() const = 0;

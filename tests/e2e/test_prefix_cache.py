@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import wait_for
+from daemon_harness import Client, wait_for
 from prefix_tools import PRECISIONS, Mk, prompt
 
 from conftest import MakeDaemon
@@ -90,3 +90,41 @@ def test_nothing_is_kept_when_it_is_off(make_daemon: MakeDaemon, tmp_path: Path)
     assert told["usage"]["cached"] == 0
     assert mk.status()["memory"]["prefixes"] == 0
     mk("stop")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_two_clients_with_one_long_prompt_read_it_once(mk: Mk, precision: str) -> None:
+    mk("load", mk.model, "--precision", precision)
+    first, second = mk.place.client(), mk.place.client()
+    args = {"model": mk.model, "raw": True, "max_new": 4, "want_logits": True}
+    args |= {"precision": precision, "seed": 1}
+    talk = prompt(3000)
+    before = first.call("status")["counters"]
+    numbers = [(one, one.send("run", ids=talk, **args)) for one in (first, second)]
+    done = [one.finish(number) for one, number in numbers]
+    after = first.call("status")["counters"]
+    assert after["prefill_tokens"] - before["prefill_tokens"] == 3000
+    assert after["prefix_waits"] - before["prefix_waits"] == 1
+    assert sorted(one["usage"]["cached"] for one in done) == [0, 3000]
+    assert done[0]["ids"] == done[1]["ids"]
+
+    def logits(client: Client, number: int) -> bytes:
+        bodies = [one["body"] for one in client.replies[number] if one["type"] == "chunk"]
+        return b"".join(one["data"] for one in bodies if one["kind"] == "logits")
+
+    assert logits(*numbers[0]) == logits(*numbers[1])
+
+
+def test_whoever_leaves_hands_a_prompt_over(mk: Mk) -> None:
+    mk("load", mk.model, "--precision", "exact")
+    clients = [mk.place.client() for _ in range(3)]
+    args = {"model": mk.model, "raw": True, "max_new": 4, "precision": "exact"}
+    talk = prompt(6000)
+    runs = [(one, one.send("run", ids=talk, **args)) for one in clients]
+    wait_for(lambda: clients[0].call("status")["counters"]["prefix_waits"] == 2)
+    clients[0].call("cancel", request=runs[0][1])
+    assert clients[0].finish(runs[0][1])["finish_reason"] == "cancelled"
+    done = [one.finish(number) for one, number in runs[1:]]
+    assert done[0]["ids"] == done[1]["ids"]
+    counters = clients[0].call("status")["counters"]
+    assert counters["prefill_tokens"] < 2 * 6000

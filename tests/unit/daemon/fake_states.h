@@ -39,7 +39,9 @@ class PagedSequence : public Sequence {
   }
 
   PagedSequence(const PagedSequence& other)
-      : options_(other.options_), tokens_(other.tokens_), fixed_(other.fixed_),
+      : options_(other.options_),
+        tokens_(other.tokens_),
+        fixed_(other.fixed_),
         pages_(other.pages_) {}
   PagedSequence& operator=(const PagedSequence& other) {
     options_ = other.options_;
@@ -91,12 +93,11 @@ class PagedModel : public FakeModel, public StateKeeper {
     return StateKey{static_cast<const PagedSequence&>(sequence).options(), sequence.length(), 0};
   }
   Result<std::vector<StateSection>> Sections(const StateKey& key) const override {
-    return std::vector<StateSection>{{StateArray::kLatentRows,
-                                      0,
-                                      StateType::kF32,
-                                      {static_cast<uint32_t>(key.length), 1, 1}}};
+    return std::vector<StateSection>{
+        {StateArray::kLatentRows, 0, StateType::kF32, {static_cast<uint32_t>(key.length), 1, 1}}};
   }
-  Status Save(const Sequence& sequence, const StateKey& form, const StateSink& sink) const override {
+  Status Save(const Sequence& sequence, const StateKey& form,
+              const StateSink& sink) const override {
     const auto& tokens = static_cast<const PagedSequence&>(sequence).tokens();
     const std::vector<float> rows(tokens.begin(), tokens.end());
     return sink((*Sections(form))[0], std::as_bytes(std::span(rows)));

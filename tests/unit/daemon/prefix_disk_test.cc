@@ -154,12 +154,13 @@ TEST_F(PrefixDiskTest, BadFilesAreSetAsideOnce) {
   write("table.mkmem", changed(150, "xyz"));
   write("half.mkmem.tmp.12", whole.substr(0, 1000));
   auto stranger = std::make_shared<PagedModel>(std::string(16, 'a') + std::string(16, 'b'));
-  ASSERT_TRUE(SavePack(folder_ + "/foreign.mkmem", *stranger, StateOf(Count(130)), {Count(130), {}, {}}));
+  ASSERT_TRUE(
+      SavePack(folder_ + "/foreign.mkmem", *stranger, StateOf(Count(130)), {Count(130), {}, {}}));
   ASSERT_TRUE(SavePack(folder_ + "/untold.mkmem", *model_, StateOf(Count(130)), {}));
 
   auto disk = Disk();
   disk->Open(model_->info());
-  EXPECT_EQ(Found(*disk, Count(300)), 0U);   // 200 lies inside a block
+  EXPECT_EQ(Found(*disk, Count(300)), 0U);    // 200 lies inside a block
   EXPECT_EQ(Found(*disk, Count(200)), 200U);  // the good one is there
   EXPECT_EQ(Files(".bad").size(), 11U);
   EXPECT_EQ(Files(".mkmem").size(), 1U);
