@@ -17,12 +17,6 @@ Error NotOurs(const std::string& path, const std::string& what) {
   return {ErrorCode::kIncompatible, path + " " + what, "it is of no use here"};
 }
 
-// The longest prompt that a run of the model may have.
-size_t MostTokens(const ModelInfo& info) {
-  const size_t most = LoadPackOptions().max_tokens;
-  return info.max_tokens == 0 ? most : std::min(most, info.max_tokens);
-}
-
 }  // namespace
 
 std::string PrefixFileName(const PrefixKind& kind, std::span<const int32_t> tokens) {
@@ -46,7 +40,7 @@ Result<PrefixHead> ReadPrefixHead(const std::string& path, const ModelInfo& mode
       info.key.options.expanded_kv || info.key.length == 0) {
     return Fail(NotOurs(path, "is not the state of a prompt"));
   }
-  if (info.key.length > MostTokens(model)) {
+  if (info.key.length > ContextLimit(model)) {
     return Fail(ErrorCode::kContextOverflow,
                 path + " holds the state of " + std::to_string(info.key.length) + " tokens",
                 "it is of no use here");
