@@ -344,8 +344,8 @@ void PrefixDisk::SetAside(const FileRef& file, const Error& error) {
   renamed->path_ = file->path_.substr(0, file->path_.size() - kSuffix.size()).append(kBadSuffix);
   const bool moved =
       IsBadFile(error.code) && ::rename(file->path_.c_str(), renamed->path_.c_str()) == 0;
-  spdlog::warn("prefix cache: {} is not used: {}{}", file->path_, error.message,
-               moved ? "; it is " + renamed->path_ + " now" : std::string());
+  spdlog::warn("prefix cache: {}; it is not used{}", error.message,
+               moved ? " and is " + renamed->path_ + " now" : std::string());
   if (!moved) return;
   std::lock_guard lock(mutex_);
   DropLocked(file->folder_, file->path_);

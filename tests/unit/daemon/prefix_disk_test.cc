@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -151,7 +152,9 @@ TEST_F(PrefixDiskTest, BadFilesAreSetAsideOnce) {
   write("old.mkmem", changed(0, "MKMEM001"));
   write("header.mkmem", changed(20, "x"));
   write("huge.mkmem", changed(104, "\xff\xff\xff\xff"));
-  write("table.mkmem", changed(150, "xyz"));
+  uint64_t table = 0;
+  std::memcpy(&table, whole.data() + 112, sizeof table);
+  write("table.mkmem", changed(table + 8, "xyz"));
   write("half.mkmem.tmp.12", whole.substr(0, 1000));
   auto stranger = std::make_shared<PagedModel>(std::string(16, 'a') + std::string(16, 'b'));
   ASSERT_TRUE(
@@ -389,7 +392,7 @@ TEST_F(TwoTierTest, WhatWasUsedIsWrittenAndFetchedByTheNextDaemon) {
 }
 
 TEST_F(TwoTierTest, WhatGoesForLackOfRoomIsWrittenBefore) {
-  const uint64_t one = 4 * logits_.size() + 10'000;
+  const uint64_t one = 4 * logits_.size() + 5'000;
   Boot(3 * one);
   for (int32_t i = 0; i < 6; ++i) {
     Store(Count(200, 1000 * i));
