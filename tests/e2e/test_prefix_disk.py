@@ -91,7 +91,8 @@ def test_the_next_daemon_goes_on_with_the_same_bits(
             cold, cold_logits = mk.run(ids, "--no-prefix-cache", precision=precision)
             assert warm["ids"] == cold["ids"]
             assert warm_logits == cold_logits
-            assert warm["usage"]["cached"] >= 256
+            if ids[:300] == talk:
+                assert warm["usage"]["cached"] >= 256
             assert cold["usage"]["cached"] == 0
     counters = mk.status()["counters"]
     assert counters["prefix_disk_hits"] >= 3 and counters["prefix_disk_reads"] >= 3
@@ -332,9 +333,10 @@ def test_info_and_clean(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     assert info["totals"]["memory_bytes"] <= info["totals"]["memory_limit"]
     text = mk("pck")
     assert mk.model in text and "TOKENS" in text and "memory, disk" in text
-    assert json.loads(mk("pck", "info", "-m", mk.model, "--json"))["models"] == info["models"]
-    digits = info["models"][0]["fingerprint"][:8]
-    assert json.loads(mk("pck", "info", "-m", digits, "--json"))["models"] == info["models"]
+    for selector in (mk.model, info["models"][0]["fingerprint"][:8]):
+        again = json.loads(mk("pck", "info", "-m", selector, "--json"))["models"]
+        for one, other in zip(again[0]["states"], states, strict=True):
+            assert one | {"value": 0} == other | {"value": 0}  # values fade
 
     count = info["totals"]["disk_files"]
     told = mk("pck", "clean", "-m", mk.model)
