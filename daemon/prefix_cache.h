@@ -136,6 +136,10 @@ class PrefixCache {
   // nothing is kept. `disk` may be null.
   PrefixCache(Ledger& ledger, uint64_t limit, PrefixDisk* disk = nullptr)
       : ledger_(ledger), disk_(disk), limit_(limit) {}
+  // Stops the disk: what runs on its threads may hold the last handle of a shelf.
+  ~PrefixCache() {
+    if (disk_ != nullptr) disk_->Stop();
+  }
 
   // For a model that was loaded. Reads which prompts the disk knows: it takes time.
   std::shared_ptr<PrefixShelf> NewShelf(std::shared_ptr<const Model> model);
