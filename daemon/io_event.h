@@ -23,6 +23,7 @@ struct PreparedRun {
   uint64_t state_bytes = 0;  // what its sequence may grow to
   // To be called on a thread that may wait, before the task goes to the scheduler; may be empty.
   std::function<void()> fetch;
+  Reservation held;  // what is reserved of that already
 };
 struct RunPrepared {
   uint64_t key = 0;

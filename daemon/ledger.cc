@@ -31,6 +31,15 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   return *this;
 }
 
+void Reservation::Add(Reservation other) {
+  if (ledger_ == nullptr) {
+    *this = std::move(other);
+  } else if (other.ledger_ != nullptr) {
+    bytes_ += other.bytes_;
+    other.ledger_ = nullptr;
+  }
+}
+
 void Reservation::Shrink(uint64_t bytes) {
   if (ledger_ == nullptr || bytes >= bytes_) return;
   const uint64_t over = bytes_ - bytes;

@@ -2,8 +2,8 @@
 //
 // Memory is reserved before it is used; what does not fit is refused before anything is allocated.
 // Thread-safe. A Reservation gives its bytes back when it goes out of scope; the ledger outlives
-// its reservations. What the prefix cache and idle sessions hold counts as free: it is given up when
-// somebody else needs the room.
+// its reservations. What the prefix cache and idle sessions hold counts as free: it is given up
+// when somebody else needs the room.
 
 #pragma once
 
@@ -42,6 +42,8 @@ class Reservation {
   ~Reservation() { Release(); }
 
   uint64_t bytes() const { return ledger_ != nullptr ? bytes_ : 0; }
+  // Takes over what another one of the same use has.
+  void Add(Reservation other);
   // Gives back what is beyond so many bytes.
   void Shrink(uint64_t bytes);
   // Takes over what another one holds of the same ledger for the same use.

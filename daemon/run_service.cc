@@ -49,6 +49,7 @@ struct RunService::PackRun {
   RunStart start;
   std::shared_ptr<RunPacks> packs;
   bool asked_for_room = false;
+  Reservation held;  // for the state in the pack
 };
 
 std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) const {
@@ -127,7 +128,9 @@ void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entr
             request.precision,
             std::move(*args),
             std::move(request.start),
-            std::make_shared<RunPacks>(std::move(*packs))};
+            std::make_shared<RunPacks>(std::move(*packs)),
+            false,
+            {}};
     if (!run->packs->save.empty()) request.keep_state = SaveWhatIsLeft(run->packs, entry.loaded);
     run->start.leave_state = request.keep_state != nullptr;
     return PostPackRun(run);
@@ -181,13 +184,16 @@ void RunService::PreparePackRun(const std::shared_ptr<PackRun>& run) {
       core_.events.Push(IoCall{[this, run, bytes = *bytes] { MakeRoomFor(run, bytes); }});
       return;
     }
-    auto state = LoadState(packs, run->loaded, run->precision, run->args, std::move(*memory));
+    // What the run may grow to holds this state too, once: they share what neither has changed.
+    run->held = std::move(*memory);
+    auto state = LoadState(packs, run->loaded, run->precision, run->args, {});
     if (!state) return refuse(std::move(state.error()));
     run->start.bases = {std::move(*state)};
     run->start.append = true;
   }
   auto prepared = PrepareRun(run->loaded, run->precision, std::move(run->args), run->start);
   run->start = {};
+  if (prepared) prepared->held = std::move(run->held);
   core_.events.Push(RunPrepared{run->key, std::move(prepared)});
 }
 
@@ -197,7 +203,23 @@ void RunService::MakeRoomFor(const std::shared_ptr<PackRun>& run, uint64_t bytes
   if (!std::exchange(run->asked_for_room, true) && core_.registry.MakeRoom(bytes)) {
     return PostPackRun(run);
   }
+  const auto& requests = core_.clients.requests();
+  const bool others_run = std::any_of(requests.begin(), requests.end(), [&](const auto& entry) {
+    return entry.first != run->key && IsOpenRun(*entry.second) &&
+           entry.second->phase == RequestPhase::kScheduled;
+  });
+  const uint64_t kept = core_.registry.KeptBeside(run->key);
+  const uint64_t budget = core_.ledger.budget();
+  if (others_run && kept <= budget && bytes <= budget - kept) return without_room_.push_back(run);
   OnPrepared({run->key, protocol::Fail(NoRoomFor(*request, bytes))});
+}
+
+// Another run has begun, and shares its state with nobody any more, or has ended.
+void RunService::TryRoomAgain() {
+  for (const auto& run : std::exchange(without_room_, {})) {
+    run->asked_for_room = false;
+    PostPackRun(run);
+  }
 }
 
 void RunService::OnPrepared(RunPrepared prepared) {
@@ -219,13 +241,14 @@ void RunService::OnPrepared(RunPrepared prepared) {
     return core_.clients.Finish(*request, std::move(error));
   }
   // Where that is not enough, it waits for those who run.
-  core_.registry.MakeRoom(bytes);
+  core_.registry.MakeRoom(bytes - std::min(bytes, prepared.run->held.bytes()));
   Submission submission;
   submission.key = request->key;
   submission.client = request->client;
   submission.task = std::move(prepared.run->task);
   submission.control = request->control;
   submission.state_bytes = bytes;
+  submission.held = std::move(prepared.run->held);
   submission.deadline = request->deadline;
   if (!core_.scheduler.Submit(std::move(submission))) {
     core_.registry.Release(request->key);
@@ -241,6 +264,7 @@ void RunService::OnSchedulerEvent(SchedulerEvent event) {
   }
   if (std::holds_alternative<RequestStarted>(event.what)) {
     request->started = true;
+    TryRoomAgain();
     CountStart(*request);
     TellPositions();
   } else if (auto* message = std::get_if<protocol::Body>(&event.what)) {
@@ -340,6 +364,7 @@ protocol::Body RunService::LastMessage(const ClientRequest& request, RequestFini
 void RunService::Close(ClientRequest& request, protocol::Body last) {
   core_.registry.Release(request.key);
   core_.clients.Finish(request, std::move(last));
+  TryRoomAgain();
 }
 
 // A request whose state is being kept stays with us: what is said at its end is true, so that

@@ -32,6 +32,7 @@ class RunService {
   void PostPackRun(const std::shared_ptr<PackRun>& run);
   void PreparePackRun(const std::shared_ptr<PackRun>& run);
   void MakeRoomFor(const std::shared_ptr<PackRun>& run, uint64_t bytes);
+  void TryRoomAgain();
   uint64_t WaitingBefore(const ClientRequest& request) const;
   void AcquireModel(ClientRequest& request);
   bool HoldsUpOthers(const ClientRequest& request) const;
@@ -44,6 +45,8 @@ class RunService {
   void Close(ClientRequest& request, protocol::Body last);
   void FillTiming(const ClientRequest& request, protocol::Timing& timing) const;
 
+  // Whose pack waits for memory that other runs have.
+  std::vector<std::shared_ptr<PackRun>> without_room_;
   Core& core_;
   ModelService& models_;
   SessionService& sessions_;

@@ -249,13 +249,16 @@ Scheduler::Entry* Scheduler::NextToStart() {
 
 // False: there is no room now. Whoever owns the models has been told, once.
 bool Scheduler::ReserveFor(Entry& entry) {
-  auto memory = ledger_.Reserve(MemoryUse::kSequences, entry.request.state_bytes);
+  const uint64_t wanted = entry.request.state_bytes;
+  const uint64_t more = wanted - std::min(wanted, entry.request.held.bytes());
+  auto memory = ledger_.Reserve(MemoryUse::kSequences, more);
   if (memory) {
-    entry.memory = std::move(*memory);
+    entry.memory = std::move(entry.request.held);
+    entry.memory.Add(std::move(*memory));
     return true;
   }
   if (!entry.request.control->needs_room.exchange(true)) {
-    sink_({entry.request.key, RequestNeedsRoom{entry.request.state_bytes, started_ > 0}});
+    sink_({entry.request.key, RequestNeedsRoom{more, started_ > 0}});
   }
   return false;
 }
@@ -538,6 +541,7 @@ void Scheduler::Finish(Entry& entry, Result<protocol::Body> result) {
   entry.request.task.reset();
   entry.request.work = nullptr;
   entry.memory.Release();
+  entry.request.held.Release();
   AskForRoomAgain();
   if (entry.started) {
     --started_;

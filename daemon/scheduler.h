@@ -65,6 +65,7 @@ struct Submission {
   ExclusiveWork work;
   std::shared_ptr<RequestControl> control;
   uint64_t state_bytes = 0;  // to reserve before the sequence is made or the work begins
+  Reservation held;          // what of it is reserved already
   std::optional<Clock::time_point> deadline;
 };
 

@@ -440,14 +440,36 @@ def test_names_and_the_python_client(mk: Mk) -> None:
 
 def test_states_have_their_room_in_the_budget(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     mk = Mk(make_daemon, tmp_path)
-    mk.run("--ids", text_of(prompt(3000)), "-n", "1", "-m", model(), "--save", "long.mkmem")
+    exact = ["-m", model(), "--precision", "exact"]
+    mk.run("--ids", text_of(prompt(3000)), "-n", "1", *exact, "--save", "long.mkmem")
     held = mk.json("status")["memory"]
     mk.place.signal(signal.SIGTERM)
     mk.place.wait()
     budget = held["models"] + (mk.folder / "long.mkmem").stat().st_size // 2
     mk.place.config.write_text(f'memory = "{budget // 1024}KiB"\n')
     mk.place.start()
-    told = mk.try_it("run", "x", "-m", model(), "--memory", "long.mkmem", code=1)
+    told = mk.try_it("run", "x", *exact, "--memory", "long.mkmem", code=1)
     assert "memory" in told.stderr
     assert wait_for(lambda: mk.json("status")["memory"]["sequences"] == 0)
-    mk.run("--ids", "1,2", "-n", "1", "-m", model())
+    mk.run("--ids", "1,2", "-n", "1", *exact)
+    mk.place.signal(signal.SIGTERM)
+    mk.place.wait()
+
+    # Room for one and a half: it waits for a run that has more than half, and ends in the end.
+    size = (mk.folder / "long.mkmem").stat().st_size
+    mk.place.config.write_text(f'memory = "{(held["models"] + size * 3 // 2) // 1024}KiB"\n')
+    mk.place.start()
+    client = mk.place.client()
+    number = endless(client, max_new=2500, window=4, precision="exact")
+    client.wait_tokens(number, 2)
+    waits = subprocess.Popen(
+        [str(BIN / "mk"), "run", "", "-n", "3", *exact, "--memory", "long.mkmem", "--json"],
+        env=mk.place.env(), cwd=mk.folder, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for(lambda: len(mk.json("status")["requests"]) == 2, what="for the second run")
+    time.sleep(0.3)
+    assert waits.poll() is None
+    client.call("cancel", request=number)
+    client.finish(number)
+    told = json.loads(waits.communicate(timeout=PATIENCE)[0])
+    assert len(told["ids"]) == 3 and waits.returncode == 0

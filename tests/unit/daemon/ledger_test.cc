@@ -116,5 +116,26 @@ TEST(Ledger, NeverPromisesMoreThanTheBudgetToManyThreads) {
   EXPECT_EQ(ledger.used(), 0U);
 }
 
+TEST(Ledger, ReservationsCanBeJoinedAndMadeSmaller) {
+  Ledger ledger(100);
+  auto a = ledger.Reserve(MemoryUse::kSequences, 30);
+  auto b = ledger.Reserve(MemoryUse::kSequences, 20);
+  ASSERT_TRUE(a && b);
+  a->Add(std::move(*b));
+  EXPECT_EQ(a->bytes(), 50U);
+  EXPECT_EQ(b->bytes(), 0U);
+  a->Shrink(60);
+  EXPECT_EQ(ledger.used(), 50U);
+  a->Shrink(15);
+  EXPECT_EQ(a->bytes(), 15U);
+  EXPECT_EQ(ledger.used(MemoryUse::kSequences), 15U);
+  Reservation none;
+  none.Add(std::move(*a));
+  none.Add({});
+  EXPECT_EQ(none.bytes(), 15U);
+  none.Release();
+  EXPECT_EQ(ledger.used(), 0U);
+}
+
 }  // namespace
 }  // namespace mk::daemon
