@@ -108,13 +108,6 @@ std::optional<int> ParseAbsorb(const Command& command, int argc, char** argv,
   return std::nullopt;
 }
 
-int Fails(const protocol::Error& error, bool json) {
-  Output output(STDOUT_FILENO);
-  if (json) output.Write(JsonLine(ErrorToJson(error)));
-  FinishOutput(output, protocol::kExitDone);
-  return ReportError(error);
-}
-
 }  // namespace
 
 int AbsorbCommand(const Command& command, int argc, char** argv) {
@@ -124,7 +117,7 @@ int AbsorbCommand(const Command& command, int argc, char** argv) {
   args.spooled = args.text == "-";
   if (args.spooled) {
     auto kept = KeepInput();
-    if (!kept) return Fails(kept.error(), settings.json);
+    if (!kept) return ReportError(kept.error(), settings.json);
     args.text = std::move(*kept);
   }
   args.text = AbsolutePath(args.text);
@@ -136,11 +129,11 @@ int AbsorbCommand(const Command& command, int argc, char** argv) {
   auto session = OpenSession(settings.access);
   if (!session) {
     if (args.spooled) ::unlink(args.text.c_str());
-    return Fails(session.error(), settings.json);
+    return ReportError(session.error(), settings.json);
   }
   Output output(STDOUT_FILENO);
   auto done = RunJobFor<protocol::AbsorbDone>(*session, args, output, !settings.json);
-  if (!done) return Fails(done.error(), settings.json);
+  if (!done) return ReportError(done.error(), settings.json);
   output.Write(settings.json ? JsonLine(ToJson(*done)) : AbsorbText(*done));
   for (const std::string& warning : done->warnings) {
     std::fputs(("mk: warning: " + warning + "\n").c_str(), stderr);

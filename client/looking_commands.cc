@@ -9,6 +9,7 @@
 #include "client/commands.h"
 #include "client/job_text.h"
 #include "client/json_format.h"
+#include "client/map_entry.h"
 #include "client/models_text.h"
 #include "client/printable.h"
 #include "client/progress.h"
@@ -83,11 +84,6 @@ std::string JobLine(const protocol::JobStatus& job) {
   return "  " + Column(job.kind, 8) + Column(job.state, 8) +
          Column(JobProgressText(job) + (job.eta_ms ? ", " + JobEtaText(job) + " left" : ""), 40) +
          Column("since " + Seconds(job.age_ms), 12) + job.id + "\n";
-}
-
-uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
-  const auto found = map.find(key);
-  return found == map.end() ? 0 : found->second;
 }
 
 // For what the ledger's bytes are promised: ": models 11 MiB, prefixes 300 KiB".

@@ -1,5 +1,6 @@
 #include "client/models_text.h"
 
+#include "client/map_entry.h"
 #include "client/progress.h"
 #include "client/text_table.h"
 
@@ -7,11 +8,6 @@ namespace mk::client {
 namespace {
 
 using Align = TextTable::Align;
-
-uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
-  const auto found = map.find(key);
-  return found == map.end() ? 0 : found->second;
-}
 
 // "loaded: exact,q8", or nothing.
 std::string PrecisionsText(const protocol::ModelEntry& model) {

@@ -9,6 +9,7 @@
 
 #include "client/commands.h"
 #include "client/json_format.h"
+#include "client/map_entry.h"
 #include "client/printable.h"
 #include "client/progress.h"
 #include "client/report.h"
@@ -25,11 +26,6 @@ struct PckSettings {
   std::string model;
   bool json = false;
 };
-
-uint64_t Entry(const std::map<std::string, uint64_t>& map, const char* key) {
-  const auto found = map.find(key);
-  return found == map.end() ? 0 : found->second;
-}
 
 std::string Count(uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");

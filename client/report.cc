@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "client/json_format.h"
+
 namespace mk::client {
 
 int ReportError(const protocol::Error& error) {
@@ -15,6 +17,13 @@ int ReportError(const protocol::Error& error) {
   if (!error.hint.empty()) text += "  hint: " + error.hint + "\n";
   std::fputs(text.c_str(), stderr);
   return protocol::ExitCodeOf(error.code);
+}
+
+int ReportError(const protocol::Error& error, bool json) {
+  Output output(STDOUT_FILENO);
+  if (json) output.Write(JsonLine(ErrorToJson(error)));
+  FinishOutput(output, protocol::kExitDone);
+  return ReportError(error);
 }
 
 int ReportUsage(std::string_view message, std::string_view hint) {

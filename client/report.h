@@ -12,6 +12,8 @@ namespace mk::client {
 
 // "mk: <message>" and, when there is one, "  hint: <hint>", on stderr. Returns the exit code.
 int ReportError(const protocol::Error& error);
+// The same, and with `json` as an object on stdout too, for commands that have written nothing yet.
+int ReportError(const protocol::Error& error, bool json);
 // A command line that is wrong: exit code 2.
 int ReportUsage(std::string_view message, std::string_view hint);
 

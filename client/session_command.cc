@@ -200,13 +200,6 @@ Json JsonOf(const protocol::Body& body) {
       body);
 }
 
-int Fails(const protocol::Error& error, bool json) {
-  Output output(STDOUT_FILENO);
-  if (json) output.Write(JsonLine(ErrorToJson(error)));
-  FinishOutput(output, protocol::kExitDone);
-  return ReportError(error);
-}
-
 }  // namespace
 
 int SessionCommand(const Command& command, int argc, char** argv) {
@@ -222,15 +215,15 @@ int SessionCommand(const Command& command, int argc, char** argv) {
   }
   MakeAbsolute(settings.model);
   auto args = ArgsOf(settings);
-  if (!args) return Fails(args.error(), settings.json);
-  if (auto good = CheckRequest(*args); !good) return Fails(good.error(), settings.json);
+  if (!args) return ReportError(args.error(), settings.json);
+  if (auto good = CheckRequest(*args); !good) return ReportError(good.error(), settings.json);
   // Completions never start a daemon.
   if (settings.only_names) settings.access.autostart = false;
   auto session = OpenSession(settings.access);
-  if (!session) return Fails(session.error(), settings.json);
+  if (!session) return ReportError(session.error(), settings.json);
   // States may be large, and disks slow.
   auto body = Ask(*session, std::move(*args), After(kPatience));
-  if (!body) return Fails(body.error(), settings.json);
+  if (!body) return ReportError(body.error(), settings.json);
   Output output(STDOUT_FILENO);
   output.Write(settings.json ? JsonLine(JsonOf(*body)) : TextOf(settings, *body));
   return FinishOutput(output, protocol::kExitDone);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "client/job_text.h"
+#include "client/map_entry.h"
 #include "client/progress.h"
 #include "client/table.h"
 
@@ -36,11 +37,6 @@ std::string TimeText(double seconds) {
 
 std::string AgeText(uint64_t milliseconds_) {
   return DurationText(static_cast<double>(milliseconds_) / 1e3);
-}
-
-uint64_t Entry(const std::map<std::string, uint64_t>& map, const std::string& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? 0 : found->second;
 }
 
 std::string Joined(const std::vector<std::string>& words) {
