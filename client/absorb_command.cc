@@ -1,7 +1,6 @@
 // `mk absorb`: a text of any length becomes a memory pack, as a job.
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,8 +15,10 @@
 #include "client/job_text.h"
 #include "client/json_format.h"
 #include "client/report.h"
-#include "client/state_folder.h"
 #include "client/unique_fd.h"
+#include "protocol/home.h"
+#include "protocol/log_path.h"
+#include "protocol/socket_path.h"
 
 namespace mk::client {
 namespace {
@@ -64,11 +65,13 @@ Status CopyInput(int to, const std::string& path) {
 
 // The daemon reads files, and may read this one again after it was interrupted: it removes it in
 // the end.
-Result<std::string> KeepInput() {
-  auto state = MakeStateFolder();
-  if (!state) return state;
-  const std::string folder = *state + "/absorb";
-  ::mkdir(folder.c_str(), 0700);  // that it cannot be made shows in what follows
+Result<std::string> KeepInput(const AccessOptions& access) {
+  auto paths = protocol::FindSocketPaths(access.socket);
+  if (!paths) return Fail(std::move(paths.error()));
+  auto jobs = protocol::JobFolderOf(paths->socket);
+  if (!jobs) return jobs;
+  const std::string folder = *jobs + "/absorb";
+  if (Status made = protocol::MakeFolders(folder); !made) return Fail(std::move(made.error()));
   std::string path = folder + "/stdin-XXXXXX";
   const UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
   if (!fd) return Fail(NotKept(path));
@@ -116,7 +119,7 @@ int AbsorbCommand(const Command& command, int argc, char** argv) {
   protocol::AbsorbArgs& args = settings.args;
   args.spooled = args.text == "-";
   if (args.spooled) {
-    auto kept = KeepInput();
+    auto kept = KeepInput(settings.access);
     if (!kept) return ReportError(kept.error(), settings.json);
     args.text = std::move(*kept);
   }

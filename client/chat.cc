@@ -134,8 +134,22 @@ Result<std::string> Chat::SaveSession(const std::string& pack) {
   return std::move(done->path);
 }
 
+// Turns that somebody else has said in the session are not ours to take back.
+Status Chat::CheckSessionUnchanged() {
+  const size_t known = conversation_.turns.size();
+  const std::string last = known > 0 ? conversation_.turns.back().answer.content : std::string();
+  if (Status read = ReadSession(); !read) return read;
+  const std::vector<Turn>& turns = conversation_.turns;
+  if (turns.size() == known && (known == 0 || turns.back().answer.content == last)) return {};
+  return Fail(ErrorCode::kBusy,
+              "somebody else has changed session " + settings_.session + ": it has " +
+                  std::to_string(turns.size()) + (turns.size() == 1 ? " turn" : " turns") + " now",
+              "/show shows it; give the command again if it is still what you want");
+}
+
 Status Chat::Undo(size_t count) {
   if (in_session()) {
+    if (Status same = CheckSessionUnchanged(); !same) return same;
     auto done =
         AskSession<protocol::SessionUndoDone>(protocol::SessionUndoArgs{settings_.session, count});
     if (!done) return Fail(std::move(done.error()));
@@ -146,6 +160,7 @@ Status Chat::Undo(size_t count) {
 
 Status Chat::Reset() {
   if (in_session() && !conversation_.turns.empty()) {
+    if (Status same = CheckSessionUnchanged(); !same) return same;
     auto done =
         AskSession<protocol::SessionUndoDone>(protocol::SessionUndoArgs{settings_.session, {}});
     if (!done) return Fail(std::move(done.error()));
@@ -221,6 +236,9 @@ TurnEnd Chat::More() {
 }
 
 TurnEnd Chat::Retry() {
+  if (in_session()) {
+    if (Status same = CheckSessionUnchanged(); !same) return {FailTurn(same.error()), false};
+  }
   Turn last = std::move(conversation_.turns.back());
   conversation_.turns.pop_back();
   const size_t before = conversation_.turns.size();

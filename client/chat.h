@@ -77,6 +77,7 @@ class Chat {
   protocol::Result<Session*> Connect();
   bool in_session() const { return !settings_.session.empty(); }
   protocol::Status ReadSession();
+  protocol::Status CheckSessionUnchanged();
   template <typename Done>
   protocol::Result<Done> AskSession(const protocol::Args& args);
   void FollowSession(const protocol::RunDone& done);

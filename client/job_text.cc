@@ -45,7 +45,7 @@ std::string VerifyText(const protocol::VerifyDone& done) {
   text += "  xxh3-128 " + done.xxh3_128 + "\n";
   if (!done.content_sha256.empty()) {
     text += "  content sha-256 " + done.content_sha256 +
-            (done.digest_recorded ? ", as the file says" : "") + "\n";
+            (done.digest_recorded && done.ok ? ", as the file says" : "") + "\n";
   }
   for (const auto& problem : done.problems) {
     text += "  " + (problem.tensor.empty() ? "file" : problem.tensor) + ": " + problem.message;

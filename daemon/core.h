@@ -36,6 +36,7 @@ struct Core {
   TaskThread& states;  // reads and saves states: large files, and disks that take their time
   IoQueue& events;
   PrefixCache& prefixes;
+  size_t keeping = 0;  // states of runs that have ended, until they are kept
 };
 
 // Canonical names of what a request selects. Errors: model_not_found, bad_request.

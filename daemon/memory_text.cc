@@ -37,7 +37,8 @@ protocol::Error OutOfMemory(const std::string& what, uint64_t bytes, const Ledge
   error.message = what + " needs " + BytesText(bytes) + " of memory; " + BytesText(free) +
                   " of the budget of " + BytesText(ledger.budget()) +
                   " are free, and unloading idle models would free " + BytesText(expendable);
-  error.hint = "mk ps shows who holds memory; unload a model, or raise --memory";
+  error.hint =
+      "mk ps shows who holds memory; unload a model, or raise the budget (`mk config set memory`)";
   error.details = {{"needed", DetailOf(bytes)},
                    {"free", DetailOf(free)},
                    {"budget", DetailOf(ledger.budget())},

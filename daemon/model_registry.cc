@@ -21,7 +21,8 @@ class Admission {
     if (!memory) {
       refused_bytes_ = bytes;
       return Fail(ErrorCode::kOutOfMemory, path_ + " does not fit into the memory budget",
-                  "mk ps shows who holds memory; unload a model, or raise --memory");
+                  "mk ps shows who holds memory; unload a model, or raise the budget (`mk config "
+                  "set memory`)");
     }
     memory_ = std::move(*memory);
     return {};

@@ -296,7 +296,7 @@ protocol::Error RunService::NoRoomFor(const ClientRequest& request, uint64_t byt
 void RunService::OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& needs) {
   if (core_.registry.MakeRoom(needs.bytes)) {
     request.control->needs_room.store(false);
-  } else if (needs.others_run) {
+  } else if (needs.others_run || core_.keeping > 0) {
     return;
   } else {
     if (!request.verdict) request.verdict = NoRoomFor(request, needs.bytes);
@@ -385,10 +385,16 @@ void RunService::OnFinished(ClientRequest& request, RequestFinished finished) {
     keep = nullptr;
     left.reset();
     core_.events.Push(IoCall{[this, key, last = std::move(last)] {
+      --core_.keeping;
+      core_.scheduler.RoomWasMade();
       if (ClientRequest* ended = core_.clients.Find(key)) Close(*ended, last);
     }});
   };
-  if (core_.states.Post(std::move(task))) return;
+  if (core_.states.Post(std::move(task))) {
+    ++core_.keeping;
+    return;
+  }
+  core_.scheduler.RoomWasMade();
   Close(request, protocol::Error{protocol::ErrorCode::kBusy,
                                  "the run is over, but too many states wait to be kept",
                                  "run it again",

@@ -108,6 +108,7 @@ void Scheduler::Run() {
     submissions_.event().Clear();
     TakeSubmissions();
     EndCancelledAndLate();
+    if (room_was_made_.exchange(false)) AskForRoomAgain();
     Activate();
     const bool began = BeginWaiting();
     const bool worked = StepAll();

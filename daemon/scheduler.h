@@ -103,6 +103,11 @@ class Scheduler {
   bool Submit(Submission submission);
   // Makes the thread look at the controls again: after a cancel or an acknowledgement.
   void Wake() { submissions_.event().Signal(); }
+  // Lets those who found no room ask again: somebody else than a request gave some back.
+  void RoomWasMade() {
+    room_was_made_.store(true);
+    Wake();
+  }
   // Changes whenever the thread has done something, within a step too; if it is alive, soon after
   // Wake(). From any thread.
   uint64_t heartbeat() const;
@@ -186,6 +191,7 @@ class Scheduler {
   std::atomic<size_t> max_active_;
   BoundedQueue<Submission> submissions_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> room_was_made_{false};
   std::atomic<uint64_t> beats_{0};  // rounds of the thread
 
   // Below: the scheduler's thread alone.

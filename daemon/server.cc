@@ -429,8 +429,11 @@ void Server::CancelLate(Clock::time_point now) {
     if (request->deadline && *request->deadline <= now) late.push_back(key);
   }
   for (const uint64_t key : late) {
+    // The end of one may have ended another.
+    ClientRequest* request = parts_->clients->Find(key);
+    if (request == nullptr || request->final) continue;
     parts_->metrics.Add(Counter::kStoppedDeadline);
-    EndRequest(*parts_->clients->Find(key),
+    EndRequest(*request,
                {protocol::ErrorCode::kTimeout, "the request's time is up", "raise --timeout", {}});
   }
 }

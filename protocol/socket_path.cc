@@ -122,7 +122,9 @@ Status CheckSocketDirectory(const std::string& directory) {
     std::snprintf(mode, sizeof(mode), "%04o", info.st_mode & 07777u);
     return DirectoryError(ErrorCode::kPermissionDenied, directory,
                           std::string("is open to others (mode ") + mode + ")",
-                          "chmod 700 " + directory);
+                          (info.st_mode & S_ISVTX) != 0
+                              ? "it is shared; name a socket in a folder of your own"
+                              : "chmod 700 " + directory);
   }
   return {};
 }

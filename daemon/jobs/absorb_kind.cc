@@ -33,10 +33,6 @@ constexpr Seconds kSaveAfter{1};
 // Files of jobs that nobody knows may belong to one that is about to be started.
 constexpr auto kSweepAfter = std::chrono::hours(1);
 
-fs::path Folder() {
-  return StateDirectory() / "absorb";
-}
-
 protocol::RunArgs RunArgsOf(const protocol::AbsorbArgs& args) {
   protocol::RunArgs run;
   run.raw = true;
@@ -49,16 +45,16 @@ protocol::RunArgs RunArgsOf(const protocol::AbsorbArgs& args) {
   return run;
 }
 
-std::string NewPartialPath() {
+std::string NewPartialPath(const std::string& folder) {
   std::random_device device;
   char name[32];
   std::snprintf(name, sizeof name, "%08x%08x.mkmem", device(), device());
-  return (Folder() / name).string();
+  return folder + "/" + name;
 }
 
 // Removes a file that is ours, wherever the request says that it is.
-void RemoveOurs(const std::string& path) {
-  if (path.empty() || fs::path(path).parent_path() != Folder()) return;
+void RemoveOurs(const std::string& folder, const std::string& path) {
+  if (path.empty() || fs::path(path).parent_path() != folder) return;
   std::error_code error;
   fs::remove(path, error);
 }
@@ -66,9 +62,14 @@ void RemoveOurs(const std::string& path) {
 // One run of the job.
 class Absorbing {
  public:
-  Absorbing(const Core& core, EngineAccess& engine, const protocol::AbsorbArgs& args,
-            JobContext& context)
-      : core_(core), engine_(engine), args_(args), context_(context), run_(RunArgsOf(args)) {}
+  Absorbing(const Core& core, EngineAccess& engine, const std::string& folder,
+            const protocol::AbsorbArgs& args, JobContext& context)
+      : core_(core),
+        engine_(engine),
+        folder_(folder),
+        args_(args),
+        context_(context),
+        run_(RunArgsOf(args)) {}
 
   protocol::Result<protocol::AbsorbDone> Run();
 
@@ -77,7 +78,7 @@ class Absorbing {
   protocol::Status ReadText();
   protocol::Status Encode(const std::string& text);
   protocol::Status Begin();
-  bool GoOnFrom(const AbsorbCheckpoint& checkpoint);
+  protocol::Result<bool> GoOnFrom(const AbsorbCheckpoint& checkpoint);
   protocol::Status LoadMemory(const std::optional<AbsorbCheckpoint>& earlier);
   protocol::Result<SharedState> Load(RunPacks& packs);
   protocol::Status CheckRoom() const;
@@ -89,6 +90,7 @@ class Absorbing {
 
   const Core& core_;
   EngineAccess& engine_;
+  const std::string& folder_;
   const protocol::AbsorbArgs& args_;
   JobContext& context_;
   protocol::RunArgs run_;
@@ -182,13 +184,19 @@ protocol::Status Absorbing::LoadMemory(const std::optional<AbsorbCheckpoint>& ea
                         "look at it with `mk pack info`, and absorb the text anew if it must be");
 }
 
-// False: nothing was saved, or it is damaged.
-bool Absorbing::GoOnFrom(const AbsorbCheckpoint& checkpoint) {
+// False: nothing was saved, or it is of no use. Other errors are no reason to throw it away.
+protocol::Result<bool> Absorbing::GoOnFrom(const AbsorbCheckpoint& checkpoint) {
   RunPacks packs;
   packs.memory = checkpoint.pack;
   auto state = Load(packs);
   if (!state) {
-    if (state.error().code != protocol::ErrorCode::kNotFound) {
+    const protocol::ErrorCode code = state.error().code;
+    const bool useless =
+        code == protocol::ErrorCode::kPackCorrupt || code == protocol::ErrorCode::kIncompatiblePack;
+    if (!useless && code != protocol::ErrorCode::kNotFound) {
+      return protocol::Fail(std::move(state.error()));
+    }
+    if (useless) {
       warnings_.push_back("the text is read from its beginning: " + state.error().message);
     }
     return false;
@@ -204,12 +212,15 @@ bool Absorbing::GoOnFrom(const AbsorbCheckpoint& checkpoint) {
 protocol::Status Absorbing::Begin() {
   const uint64_t digest = Xxh3Of(std::as_bytes(std::span(ids_)));
   const auto earlier = DecodeAbsorbCheckpoint(context_.checkpoint());
-  if (earlier && earlier->digest == digest && GoOnFrom(*earlier)) {
+  protocol::Result<bool> goes_on = false;
+  if (earlier && earlier->digest == digest) goes_on = GoOnFrom(*earlier);
+  if (!goes_on) return protocol::Fail(std::move(goes_on.error()));
+  if (*goes_on) {
     checkpoint_ = *earlier;
   } else {
     if (auto loaded = LoadMemory(earlier); !loaded) return loaded;
-    if (earlier) RemoveOurs(earlier->pack);
-    checkpoint_ = {NewPartialPath(), position(), digest, packs_.parents};
+    if (earlier) RemoveOurs(folder_, earlier->pack);
+    checkpoint_ = {NewPartialPath(folder_), position(), digest, packs_.parents};
     context_.SaveCheckpoint(mk::daemon::Encode(checkpoint_), 0);
   }
   saved_ = Clock::now();
@@ -269,7 +280,7 @@ void Absorbing::SavePartial() {
   RunPacks partial = packs_;
   partial.save = checkpoint_.pack;
   partial.format = PackFormat::kMkmem2;
-  Status made = MakePrivateDirectory(Folder());
+  Status made = MakePrivateDirectory(folder_);
   auto saved = made ? SaveState(partial, model(), *state_, "absorb")
                     : protocol::Fail(ToPackError(made.error()));
   saved_ = Clock::now();
@@ -299,8 +310,8 @@ protocol::Result<protocol::AbsorbDone> Absorbing::Run() {
   }
   auto saved = Save();
   if (!saved) return protocol::Fail(std::move(saved.error()));
-  RemoveOurs(checkpoint_.pack);
-  if (args_.spooled) RemoveOurs(args_.text);
+  RemoveOurs(folder_, checkpoint_.pack);
+  if (args_.spooled) RemoveOurs(folder_, args_.text);
   protocol::AbsorbDone done;
   done.saved = std::move(*saved);
   done.tokens = ids_.size();
@@ -333,7 +344,7 @@ protocol::Result<JobPlan> AbsorbKind::Prepare(protocol::JobSpec& spec) const {
 
 protocol::Result<protocol::JobResult> AbsorbKind::Run(const protocol::JobSpec& spec,
                                                       JobContext& context) {
-  auto done = Absorbing(core_, engine_, *spec.absorb, context).Run();
+  auto done = Absorbing(core_, engine_, folder_, *spec.absorb, context).Run();
   if (!done) return protocol::Fail(std::move(done.error()));
   protocol::JobResult result;
   result.absorb = std::move(*done);
@@ -341,11 +352,12 @@ protocol::Result<protocol::JobResult> AbsorbKind::Run(const protocol::JobSpec& s
 }
 
 void AbsorbKind::Forget(const protocol::JobRecord& record) const {
-  if (record.spec.absorb->spooled) RemoveOurs(record.spec.absorb->text);
-  if (auto checkpoint = DecodeAbsorbCheckpoint(record.checkpoint)) RemoveOurs(checkpoint->pack);
+  if (record.spec.absorb->spooled) RemoveOurs(folder_, record.spec.absorb->text);
+  if (auto checkpoint = DecodeAbsorbCheckpoint(record.checkpoint))
+    RemoveOurs(folder_, checkpoint->pack);
 }
 
-void SweepAbsorbed(const std::vector<protocol::JobRecord>& records) {
+void SweepAbsorbed(const std::string& folder, const std::vector<protocol::JobRecord>& records) {
   std::set<std::string> known;
   for (const protocol::JobRecord& record : records) {
     if (!record.spec.absorb || record.state == protocol::JobState::kDone) continue;
@@ -354,7 +366,7 @@ void SweepAbsorbed(const std::vector<protocol::JobRecord>& records) {
   }
   const auto now = fs::file_time_type::clock::now();
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(Folder(), error)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     std::error_code gone;
     const auto written = entry.last_write_time(gone);
     if (gone || now - written < kSweepAfter || known.contains(entry.path().string())) continue;

@@ -13,8 +13,9 @@ namespace mk::daemon {
 
 class AbsorbKind : public JobKind {
  public:
-  // Both outlive it.
-  AbsorbKind(const Core& core, EngineAccess& engine) : core_(core), engine_(engine) {}
+  // Both outlive it. `folder`: of texts from standard input and of unfinished packs.
+  AbsorbKind(const Core& core, EngineAccess& engine, std::string folder)
+      : core_(core), engine_(engine), folder_(std::move(folder)) {}
 
   std::string_view name() const override { return "absorb"; }
   bool resumable() const override { return true; }
@@ -26,11 +27,12 @@ class AbsorbKind : public JobKind {
  private:
   const Core& core_;
   EngineAccess& engine_;
+  const std::string folder_;
 };
 
-// Removes what jobs of daemons that died have left in the state folder, though nobody knows of
-// them: texts from standard input and unfinished packs. `records`: of the jobs that are there.
-// Younger files stay: their job may be on its way. Blocks on the disk.
-void SweepAbsorbed(const std::vector<protocol::JobRecord>& records);
+// Removes what jobs of daemons that died have left in the folder, though nobody knows of them.
+// `records`: of all jobs that are there. Younger files stay: their job may be on its way. Blocks on
+// the disk.
+void SweepAbsorbed(const std::string& folder, const std::vector<protocol::JobRecord>& records);
 
 }  // namespace mk::daemon

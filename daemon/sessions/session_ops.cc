@@ -112,14 +112,19 @@ Result<std::vector<int32_t>> ClosingOf(const std::string& path) {
   return ClosingIn(*lineage, path);
 }
 
-// The turns as JSON, for the lineage of a pack.
-std::string LineageOf(const std::string& name, SessionRecord record,
-                      const std::vector<int32_t>& closing) {
+// Which states are kept is nobody's business but the store's.
+void ForgetStates(SessionRecord& record) {
   record.next_pack = 1;
   for (SessionTurnRecord& turn : record.turns) {
     turn.pack = turn.pack_bytes = 0;
     turn.state_id.clear();
   }
+}
+
+// The turns as JSON, for the lineage of a pack.
+std::string LineageOf(const std::string& name, SessionRecord record,
+                      const std::vector<int32_t>& closing) {
+  ForgetStates(record);
   const std::string bytes = protocol::EncodeSessionRecord(record);
   json lineage = {{"operation", "session"}, {"name", name}};
   lineage[kLineageKey] = json::from_msgpack(bytes, true, false);
@@ -165,6 +170,7 @@ Result<SessionRecord> RecordOf(const PackReader& pack) {
     const bool fits = record.fingerprint == info.fingerprint && record.precision == precision &&
                       !record.turns.empty() &&
                       protocol::TokensAfter(record, record.turns.size()) == tokens;
+    ForgetStates(record);
     if (fits) return std::move(record);
     return Fail(ErrorCode::kCorrupt,
                 pack.path() + " has a session in its lineage that is not of its state");
@@ -281,6 +287,10 @@ Result<protocol::SessionSaveDone> SaveSession(SessionStore& store,
   }
   auto place = PlaceForPack(args.pack.empty() ? args.name : args.pack);
   if (!place) return Fail(place.error());
+  if (place->front() != '/') {
+    return Fail(ErrorCode::kInvalidArgument, "\"" + *place + "\" is no name of a pack",
+                "name the pack: `mk session save NAME PACK`");
+  }
   auto closing = ClosingOf(from);
   if (!closing) return Fail(closing.error());
   auto info = CopyPack(from, LineageOf(args.name, *record, *closing), {*place, args.replace});

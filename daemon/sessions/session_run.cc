@@ -228,10 +228,11 @@ SharedState SessionRun::LongestKept(const std::vector<int32_t>& prompt) {
 SharedState SessionRun::StateAfter(size_t turns) {
   SessionTurnRecord& turn = record_.turns[turns - 1];
   if (turn.pack == 0) return nullptr;
-  if (auto state = loaded_->sessions->Find(turn.state_id)) {
+  const std::vector<int32_t> tokens = protocol::TokensAfter(record_, turns);
+  if (auto state = loaded_->sessions->Find(turn.state_id); state && state->tokens == tokens) {
     return WithModel(loaded_, std::move(state));
   }
-  return Reload(turn, protocol::TokensAfter(record_, turns));
+  return Reload(turn, tokens);
 }
 
 // From its pack. One that is not what the record says is set aside, and its tokens are read again.

@@ -100,6 +100,14 @@ uint64_t SessionStates::BytesLocked() const {
   return bytes;
 }
 
+// A state that goes, though a run that is to begin has it: it does not give way to others any more.
+void SessionStates::BookAnew(const std::shared_ptr<SessionShelf::Held>& held) {
+  if (held.use_count() == 1) return;
+  const uint64_t bytes = held->memory.bytes();
+  held->memory.Release();
+  held->memory = ledger_.Book(MemoryUse::kSequences, bytes);
+}
+
 // False: there is none left.
 bool SessionStates::DropOldest() {
   SessionShelf* from = nullptr;
@@ -112,6 +120,7 @@ bool SessionStates::DropOldest() {
     }
   }
   if (from == nullptr) return false;
+  BookAnew(from->entries_[oldest].held);
   from->entries_.erase(from->entries_.begin() + static_cast<ptrdiff_t>(oldest));
   return true;
 }
@@ -140,8 +149,11 @@ uint64_t SessionStates::Reclaim(uint64_t bytes) {
 void SessionStates::DropUnused(Time before) {
   std::lock_guard lock(mutex_);
   for (SessionShelf* shelf : shelves_) {
-    const size_t gone =
-        std::erase_if(shelf->entries_, [&](const auto& entry) { return entry.used < before; });
+    const size_t gone = std::erase_if(shelf->entries_, [&](const auto& entry) {
+      if (entry.used >= before) return false;
+      BookAnew(entry.held);
+      return true;
+    });
     if (gone > 0) shelf->ChargeAnew();
   }
 }

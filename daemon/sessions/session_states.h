@@ -102,6 +102,7 @@ class SessionStates {
 
   void Remove(const SessionShelf& shelf);
   uint64_t BytesLocked() const;
+  void BookAnew(const std::shared_ptr<SessionShelf::Held>& held);
   bool DropOldest();
   void DropTo(uint64_t most);
   std::optional<Reservation> ReserveLocked(uint64_t bytes);

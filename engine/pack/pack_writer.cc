@@ -74,7 +74,7 @@ Status CheckPackTarget(const std::string& path, bool replace) {
   }
   if (!replace) {
     return Fail(ErrorCode::kInvalidArgument, path + " exists",
-                "choose another name, or allow it to be replaced");
+                "choose another name, or replace it with --force");
   }
   // Damaged packs and those of other versions are packs all the same.
   const Result<PackReader> pack = PackReader::Open(path);

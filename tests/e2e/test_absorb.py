@@ -40,8 +40,8 @@ def info(daemon: Daemon, path: str) -> dict[str, Any]:
 
 
 def spool(daemon: Daemon) -> list[str]:
-    folder = daemon.home / "state" / "microkimi" / "absorb"
-    return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+    state = daemon.home / "state" / "microkimi"
+    return sorted(one.name for one in state.glob("jobs*/absorb/*"))
 
 
 def same(daemon: Daemon, a: str, b: str) -> bool:
@@ -195,7 +195,7 @@ def test_a_pack_that_was_replaced_meanwhile_is_not_gone_on_from(daemon: Daemon) 
     wait_for(lambda: job_of(daemon, job)["phase"] == "absorb", PATIENCE, "for it to read")
     mk(daemon, "jobs", "cancel", job)
     wait_state(daemon, job, "cancelled")
-    for one in (daemon.home / "state" / "microkimi" / "absorb").glob("*"):
+    for one in (daemon.home / "state" / "microkimi").glob("jobs*/absorb/*"):
         one.unlink()
     mk(daemon, "prefill", "Another one", "-m", STORY, "--save", base)
     before = Path(base).read_bytes()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import BIN, PATIENCE, ROOT, Daemon, model
+from daemon_harness import BIN, PATIENCE, ROOT, Daemon, model, wait_for
+from terminal import CTRL_D, Terminal
 
 STORY = str(ROOT / "models" / "story-k3.bin")
 Mk = Callable[..., str]
@@ -149,6 +150,28 @@ def test_commands_of_a_chat_work_on_its_session(mk: Mk) -> None:
     assert info(mk, "work")["system"] == "Be brief."
     mk(*talk, stdin="/model x\n", code=2, err="a session stays with its model")
     mk("chat", "-m", model(), "--commands", stdin="/fork x\n", code=2, err="mk chat --session")
+
+
+def test_a_chat_takes_back_only_what_it_has_shown(mk: Mk, daemon: Daemon) -> None:
+    talk = [str(BIN / "mk"), "chat", "-m", model(), "--no-thinking", "-n", "4", "--session", "two"]
+    terminal = Terminal(talk, daemon.env())
+    try:
+        terminal.expect("> ")
+        terminal.line("One")
+        wait_for(lambda: "two" in mk("session", "ls", "--names"), what="for the turn")
+        wait_for(lambda: len(info(mk, "two")["turns"]) == 1, what="for the turn")
+        mk("run", "--chat", "--session", "two", "-n", "4", "Two")
+        terminal.line("/retry")
+        terminal.expect("it has 2 turns now")
+        terminal.expect("> ")
+        assert [one["user"] for one in info(mk, "two")["turns"]] == ["One", "Two"]
+        terminal.line("/undo")
+        terminal.expect("1 turn taken back, 1 left")
+        assert [one["user"] for one in info(mk, "two")["turns"]] == ["One"]
+        terminal.type(CTRL_D)
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
 
 
 def test_plain_text_is_chatted_with(mk: Mk) -> None:
