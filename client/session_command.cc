@@ -39,6 +39,7 @@ constexpr std::array kActions = {
     Action{"undo", "a session and how many turns (default 1)", 1, 2},
     Action{"diff", "two sessions", 2, 2},
     Action{"save", "a session and a pack (default: of its name)", 1, 2},
+    Action{"export", "a session and a file", 2, 2},
     Action{"restore", "a name and a pack", 2, 2},
     Action{"rename", "a session and its new name", 2, 2},
     Action{"rm", "one or more sessions", 1, kAny},
@@ -63,8 +64,8 @@ void AddOptions(CommandLine& line, SessionSettings& settings) {
   std::vector<std::string> names;
   for (const Action& action : kActions) names.emplace_back(action.name);
   app.add_option("ACTION", settings.action,
-                 "ls (default), new, info, show (what was said), fork, undo, diff, save, restore, "
-                 "rename, rm")
+                 "ls (default), new, info, show (what was said), fork, undo, diff, save, export, "
+                 "restore, rename, rm")
       ->check(CLI::IsMember(names).name(""));
   app.add_option("SESSION", settings.names, "Session, and what else the action takes")
       ->expected(0, -1);
@@ -75,7 +76,7 @@ void AddOptions(CommandLine& line, SessionSettings& settings) {
   line.AddNumber("--turns", settings.turns, "fork: copy only so many turns, from the first", 0,
                  1 << 20);
   app.add_flag("--all", settings.all, "undo: all turns");
-  app.add_flag("--force", settings.force, "save: replace a pack that exists");
+  app.add_flag("--force", settings.force, "save, export: replace a pack that exists");
   app.add_flag("--json", settings.json, "One JSON object instead of text");
   app.add_flag("--names", settings.only_names, "ls: only the names, one per line")
       ->excludes("--json");
@@ -100,7 +101,7 @@ std::string Problem(const CLI::App& app, const SessionSettings& settings, const 
                               Option{"--system", {"new"}},
                               Option{"--turns", {"fork"}},
                               Option{"--all", {"undo"}},
-                              Option{"--force", {"save"}},
+                              Option{"--force", {"save", "export"}},
                               Option{"--names", {"ls"}}};
   for (const Option& option : options) {
     const bool fits = std::any_of(option.actions.begin(), option.actions.end(),
@@ -143,6 +144,9 @@ protocol::Result<protocol::Args> ArgsOf(const SessionSettings& settings) {
   if (action == "save") {
     return protocol::SessionSaveArgs{names[0], names.size() > 1 ? PackArgument(names[1]) : "",
                                      settings.force};
+  }
+  if (action == "export") {
+    return protocol::SessionSaveArgs{names[0], AbsolutePath(names[1]), settings.force};
   }
   if (action == "restore") {
     return protocol::SessionRestoreArgs{names[0], PackArgument(names[1]), settings.model};

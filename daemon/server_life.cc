@@ -102,7 +102,7 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
         auto loaded = LoadWithEngine(ref, options);
         if (loaded) {
           loaded->prefixes = parts.prefixes.NewShelf(loaded->model);
-          loaded->sessions = parts.session_states.NewShelf(*loaded->model);
+          loaded->sessions = parts.session_states.NewShelf();
         }
         return loaded;
       },

@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/model/state.h"
-
 namespace mk::daemon {
+namespace {
+
+uint64_t CostOf(const RunState& state) {
+  return state.sequence->state_bytes() + state.tokens.size() * sizeof(int32_t) +
+         state.logits.size() * sizeof(float);
+}
+
+}  // namespace
 
 SessionShelf::~SessionShelf() {
   states_.Remove(*this);
-}
-
-uint64_t SessionShelf::CostOf(const RunState& state) const {
-  return own_bytes_(*state.sequence) + state.tokens.size() * sizeof(int32_t) +
-         state.logits.size() * sizeof(float);
 }
 
 std::shared_ptr<const RunState> SessionShelf::Find(const std::string& state_id) {
@@ -60,31 +61,11 @@ Result<std::shared_ptr<const RunState>> SessionShelf::Read(
   return std::shared_ptr<const RunState>(std::move(held), inner);
 }
 
-// What went may have shared pages with those that stay.
-void SessionShelf::ChargeAnew() {
-  for (Entry& entry : entries_) {
-    Reservation& memory = entry.held->memory;
-    const uint64_t cost = CostOf(entry.held->state);
-    if (cost <= memory.bytes()) continue;
-    memory.Release();
-    memory = states_.ledger_.Book(MemoryUse::kSessions, cost);
-  }
-}
-
-std::shared_ptr<SessionShelf> SessionStates::NewShelf(SessionShelf::OwnBytes own_bytes) {
-  auto shelf = std::make_shared<SessionShelf>(*this, std::move(own_bytes));
+std::shared_ptr<SessionShelf> SessionStates::NewShelf() {
+  auto shelf = std::make_shared<SessionShelf>(*this);
   std::lock_guard lock(mutex_);
   shelves_.push_back(shelf.get());
   return shelf;
-}
-
-std::shared_ptr<SessionShelf> SessionStates::NewShelf(const Model& model) {
-  // The keeper lives as long as the model, and the shelf goes before it.
-  const auto keeper = KeeperOf(model);
-  const StateKeeper* known = keeper ? *keeper : nullptr;
-  return NewShelf([known](const Sequence& sequence) -> uint64_t {
-    return known != nullptr ? known->OwnBytes(sequence) : sequence.state_bytes();
-  });
 }
 
 void SessionStates::Remove(const SessionShelf& shelf) {
@@ -126,10 +107,8 @@ bool SessionStates::DropOldest() {
 }
 
 void SessionStates::DropTo(uint64_t most) {
-  while (BytesLocked() > most && DropOldest()) {
-    while (BytesLocked() > most && DropOldest()) {
-    }
-    for (SessionShelf* shelf : shelves_) shelf->ChargeAnew();
+  while (BytesLocked() > most) {
+    if (!DropOldest()) return;
   }
 }
 
@@ -149,12 +128,11 @@ uint64_t SessionStates::Reclaim(uint64_t bytes) {
 void SessionStates::DropUnused(Time before) {
   std::lock_guard lock(mutex_);
   for (SessionShelf* shelf : shelves_) {
-    const size_t gone = std::erase_if(shelf->entries_, [&](const auto& entry) {
+    std::erase_if(shelf->entries_, [&](const auto& entry) {
       if (entry.used >= before) return false;
       BookAnew(entry.held);
       return true;
     });
-    if (gone > 0) shelf->ChargeAnew();
   }
 }
 

@@ -4,8 +4,8 @@
 // goes first, and what nobody used for a while goes by itself. Forks of a session have its state
 // under the same id, so they take no room of their own.
 //
-// A state is charged to the ledger with what it shares with no other when it comes; when one goes
-// that others shared pages with, they are charged with what they own then.
+// A state is charged to the ledger with all that it holds, pages that an older turn or the prefix
+// cache holds as well included: those may go first, and the pages stay.
 //
 // A shelf belongs to a loaded model and goes with it. All is thread-safe, under one lock.
 
@@ -31,11 +31,7 @@ class SessionStates;
 // The states of one model.
 class SessionShelf {
  public:
-  // What a state holds by itself, in bytes.
-  using OwnBytes = std::function<uint64_t(const Sequence& sequence)>;
-
-  SessionShelf(SessionStates& states, OwnBytes own_bytes)
-      : states_(states), own_bytes_(std::move(own_bytes)) {}
+  explicit SessionShelf(SessionStates& states) : states_(states) {}
   ~SessionShelf();
   SessionShelf(const SessionShelf&) = delete;
   SessionShelf& operator=(const SessionShelf&) = delete;
@@ -62,11 +58,8 @@ class SessionShelf {
     std::shared_ptr<Held> held;
     Time used;
   };
-  uint64_t CostOf(const RunState& state) const;
-  void ChargeAnew();
 
   SessionStates& states_;
-  const OwnBytes own_bytes_;
   std::vector<Entry> entries_;  // under the lock
 };
 
@@ -81,8 +74,7 @@ class SessionStates {
   SessionStates(Ledger& ledger, uint64_t limit) : ledger_(ledger), limit_(limit) {}
 
   // For a model that was loaded.
-  std::shared_ptr<SessionShelf> NewShelf(const Model& model);
-  std::shared_ptr<SessionShelf> NewShelf(SessionShelf::OwnBytes own_bytes);
+  std::shared_ptr<SessionShelf> NewShelf();
   // Drops what is beyond the new limit.
   void SetLimit(uint64_t limit);
   // Drops states until so many bytes are free; returns how many that were.

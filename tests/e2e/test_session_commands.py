@@ -82,6 +82,9 @@ def test_forks_by_hand(mk: Mk) -> None:
     assert mk("session", "rename", "b", "d").startswith("d: new")
     saved = mk("session", "save", "a", "./kept.mkmem")
     assert "/kept.mkmem: " in saved
+    mk("session", "export", "a", "out.mkmem")
+    assert "out.mkmem" in mk("pack", "verify", "./out.mkmem")
+    mk("session", "export", "a", "out.mkmem", code=2, err="exists")
     assert mk("session", "restore", "e", "./kept.mkmem").startswith("e: text, 2 turns")
     assert mk("session", "show", "e") == mk("session", "show", "a")
     assert mk("pack", "verify", "./kept.mkmem").startswith("./kept.mkmem: sound")

@@ -35,8 +35,7 @@ class States : public ::testing::Test {
 
   Ledger ledger_{1000};
   SessionStates states_{ledger_, 300};
-  std::shared_ptr<SessionShelf> shelf_ = states_.NewShelf(
-      [](const Sequence& sequence) { return static_cast<const Sized&>(sequence).own; });
+  std::shared_ptr<SessionShelf> shelf_ = states_.NewShelf();
 };
 
 TEST_F(States, AreFoundByTheirIdsAndCharged) {
@@ -81,18 +80,6 @@ TEST_F(States, GiveWayToThoseWhoNeedTheRoom) {
   EXPECT_TRUE(Has("c"));  // not for what would not fit anyway
 }
 
-TEST_F(States, TheHeirOfSharedPagesIsChargedWithThem) {
-  Put("a", 100);
-  const auto child = Put("b", 20);  // shares the rest with a
-  EXPECT_EQ(states_.counts().bytes, 120U);
-  EXPECT_TRUE(Has("b"));
-  child->own = 100;  // as it will be when a is gone
-  EXPECT_EQ(states_.Reclaim(1), 20U);
-  EXPECT_FALSE(Has("a"));
-  EXPECT_EQ(states_.counts().bytes, 100U);
-  EXPECT_EQ(ledger_.used(MemoryUse::kSessions), 100U);
-}
-
 TEST_F(States, RoomIsMadeBeforeAStateIsRead) {
   Put("a", 200);
   bool roomy = false;
@@ -108,6 +95,8 @@ TEST_F(States, RoomIsMadeBeforeAStateIsRead) {
   // Booked as long as somebody has it, whoever else needs the room.
   EXPECT_EQ(states_.Reclaim(1), 120U);
   EXPECT_EQ(ledger_.used(), 120U);
+  // It gives way to nobody any more: nobody is to ask for it again and again.
+  EXPECT_EQ(ledger_.used(MemoryUse::kSequences), 120U);
   state->reset();
   EXPECT_EQ(ledger_.used(), 0U);
   // Beyond the limit it is a run's alone, and beyond the budget nobody's.
