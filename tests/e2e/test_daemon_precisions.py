@@ -129,7 +129,7 @@ def test_a_precision_beyond_the_budget_leaves_the_model_as_it_was(
     client.wait_tokens(number, 1)
     run = {"model": model(), "ids": [1], "raw": True, "max_new": 3, "precision": "bf16"}
     error = error_of(other, "run", **run)
-    assert error.code == "out_of_memory" and "--memory" in error.message + error.hint
+    assert error.code == "out_of_memory" and "config set memory" in error.hint
     client.wait_tokens(number, len(client.tokens(number)) + 50)
     status = other.call("status")
     assert status["models"][0]["precisions"] == ["exact"] and status["memory"]["used"] == used
