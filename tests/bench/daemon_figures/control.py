@@ -17,12 +17,18 @@ def prompt(tokens: int) -> list[int]:
     return [1 + (7 * i + i * i) % 200 for i in range(tokens)]
 
 
+def _run(model: str, tokens: int, max_new: int) -> dict[str, object]:
+    """Reads its prompt every time."""
+    ids = prompt(tokens)
+    return {"model": model, "ids": ids, "raw": True, "max_new": max_new, "prefix_cache": False}
+
+
 def _status_times(daemon: Daemon, model: str, samples: int) -> list[float]:
     """Milliseconds of status calls, taken only while the prompt was being read."""
     times: list[float] = []
     reader, watcher = daemon.client(), daemon.client()
     while len(times) < samples:
-        number = reader.send("run", model=model, ids=prompt(PROMPT_TOKENS), raw=True, max_new=1)
+        number = reader.send("run", **_run(model, PROMPT_TOKENS, 1))
         last_ack = 0.0
         while len(times) < samples:
             start = time.perf_counter()
@@ -79,8 +85,8 @@ def _cancels(daemon: Daemon, model: str, phase: str, rounds: int) -> list[float]
     times = []
     client, watcher = daemon.client(), daemon.client()
     for turn in range(rounds):
-        ids = prompt(PROMPT_TOKENS if phase == "prefill" else 8)
-        number = client.send("run", model=model, ids=ids, raw=True, max_new=2000)
+        tokens = PROMPT_TOKENS if phase == "prefill" else 8
+        number = client.send("run", **_run(model, tokens, 2000))
         if phase == "decode":
             client.wait_tokens(number, 5 + turn % 7)
         while phase == "prefill" and _phase_of_any(watcher) != "prefill":
