@@ -48,15 +48,6 @@ void Reservation::Shrink(uint64_t bytes) {
   bytes_ = bytes;
 }
 
-void Reservation::Absorb(Reservation other) {
-  if (ledger_ == nullptr) {
-    *this = std::move(other);
-    return;
-  }
-  bytes_ += other.bytes();
-  other.ledger_ = nullptr;
-}
-
 void Reservation::Release() {
   Shrink(0);
   ledger_ = nullptr;

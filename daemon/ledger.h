@@ -42,12 +42,10 @@ class Reservation {
   ~Reservation() { Release(); }
 
   uint64_t bytes() const { return ledger_ != nullptr ? bytes_ : 0; }
-  // Takes over what another one of the same use has.
+  // Takes over what another one of the same ledger and use has.
   void Add(Reservation other);
   // Gives back what is beyond so many bytes.
   void Shrink(uint64_t bytes);
-  // Takes over what another one holds of the same ledger for the same use.
-  void Absorb(Reservation other);
   void Release();
 
  private:

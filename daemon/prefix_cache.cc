@@ -110,7 +110,7 @@ uint64_t PrefixCache::HoldLocked(const std::vector<StatePage>& pages) {
 }
 
 void PrefixCache::ChargeLocked(const std::vector<StatePage>& pages, Reservation memory) {
-  memory_.Absorb(std::move(memory));
+  memory_.Add(std::move(memory));
   for (const StatePage& page : pages) pages_[page.address].charged = true;
 }
 

@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "daemon/common_length.h"
 #include "engine/model/model.h"
 
 namespace mk::daemon {
@@ -28,13 +28,6 @@ inline constexpr size_t kShortestPrefix = 2 * kPrefillBlock;
 inline bool Usable(size_t length, size_t prompt_length, size_t block) {
   return length <= prompt_length &&
          (length % block == 0 || length / block == prompt_length / block);
-}
-
-inline size_t CommonLength(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const size_t most = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(most), b.begin()).first -
-      a.begin());
 }
 
 // Whether a run of `prompt` may go on from the state after `tokens`. A whole prompt needs the

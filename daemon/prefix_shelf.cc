@@ -141,7 +141,7 @@ void PrefixShelf::Store(const PrefixKind& kind, std::span<const int32_t> tokens,
     if (!known->logits.empty() || logits.empty()) return;
     auto memory = cache_.ledger_.Reserve(MemoryUse::kPrefixes, logits.size_bytes());
     if (!memory) return;
-    cache_.memory_.Absorb(std::move(*memory));
+    cache_.memory_.Add(std::move(*memory));
     known->logits.assign(logits.begin(), logits.end());
     return;
   }

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "daemon/common_length.h"
 #include "daemon/pack_lineage.h"
 #include "daemon/pack_names.h"
-#include "daemon/sessions/common_length.h"
 #include "engine/base/atomic_file.h"
 #include "engine/pack/pack_copy.h"
 #include "engine/pack/pack_diff.h"

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <utility>
 
+#include "daemon/common_length.h"
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
 #include "daemon/pack_lineage.h"
 #include "daemon/run_task.h"
-#include "daemon/sessions/common_length.h"
 #include "engine/pack/pack_file.h"
 
 namespace mk::daemon {

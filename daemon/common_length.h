@@ -7,8 +7,8 @@
 
 namespace mk::daemon {
 
-template <typename T>
-size_t CommonLength(const T& a, const T& b) {
+template <typename A, typename B>
+size_t CommonLength(const A& a, const B& b) {
   const auto most = static_cast<ptrdiff_t>(std::min(a.size(), b.size()));
   return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + most, b.begin()).first -
                              a.begin());
