@@ -33,6 +33,7 @@ constexpr ConfigKey kKeys[] = {
      .example = "\"8GiB\"",
      .fallback = "auto",
      .text = "memory budget; auto: 3/4 of the machine, or of what its cgroup allows",
+     .low = 64 << 10,  // a bare number was a mistake
      .option = "--memory",
      .value_name = "SIZE"},
     {.name = "max_batch",
@@ -222,6 +223,13 @@ std::optional<int64_t> ParseDuration(const ConfigKey& key, std::string_view text
   return value;
 }
 
+std::optional<int64_t> ParseSize(const ConfigKey& key, std::string_view text) {
+  if (text == "auto") return key.automatic;
+  const auto value = ParseWithUnit(text, kSizes);
+  if (!value || *value < key.low) return std::nullopt;
+  return value;
+}
+
 std::optional<ConfigValue> Parse(const ConfigKey& key, std::string_view text) {
   switch (key.kind) {
     case ConfigKind::kText:
@@ -233,8 +241,7 @@ std::optional<ConfigValue> Parse(const ConfigKey& key, std::string_view text) {
       if (text == "false") return false;
       break;
     case ConfigKind::kSize:
-      if (text == "auto") return key.automatic;
-      return ParseWithUnit(text, kSizes);
+      return ParseSize(key, text);
     case ConfigKind::kDuration:
       return ParseDuration(key, text);
     case ConfigKind::kChoice:
@@ -269,7 +276,8 @@ std::string WantedOf(const ConfigKey& key) {
     case ConfigKind::kBool:
       return "true or false";
     case ConfigKind::kSize:
-      return "a size such as 512MiB, 8GiB or auto";
+      return "a size such as 512MiB, 8GiB or auto" +
+             std::string(key.low > 0 ? ", of " + WithUnit(key.low, kSizes) + " or more" : "");
     case ConfigKind::kDuration:
       return "a duration such as 90s, 10m or 2h" +
              std::string(key.low > 0 ? ", of " + WithUnit(key.low, kDurations) + " or more" : "") +

@@ -33,7 +33,7 @@ struct ConfigKey {
   const char* fallback;   // what counts where the file is silent, as ParseConfigValue() takes it
   const char* text;       // what it is for
   bool live = true;       // a daemon that rereads the file obeys; else the next one does
-  int64_t low = 0;        // of kCount and kDuration (ms)
+  int64_t low = 0;        // of kCount, kDuration (ms) and kSize
   int64_t high = 0;       // of kCount
   int64_t automatic = 0;  // of kSize: what "auto" is; negative where 0 means none at all
   std::span<const char* const> choices = {};

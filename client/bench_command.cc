@@ -42,7 +42,7 @@ std::optional<int> ParseBench(const Command& command, int argc, char** argv,
   line.AddRepeated("--precision", settings.precisions,
                    "Arithmetic: exact, bf16, q8; may be given several times (default: all)")
       ->type_name("PRECISION")
-      ->check(CLI::IsMember({"exact", "bf16", "q8"}).name(""));
+      ->check(OneOf({"exact", "bf16", "q8"}));
   app.add_flag("--quick", settings.quick, "A few points in a few seconds");
   line.AddNumber("--threads", settings.threads, "Threads (default: the daemon's)", 1, 1024);
   app.add_flag("--json", settings.json, "One JSON object instead of text");

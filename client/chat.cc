@@ -98,19 +98,46 @@ Status Chat::ReadSession() {
     settings_.args.precision = info.precision;
   }
   if (info.kind == protocol::kTextSession) settings_.plain = true;
-  if (!told->turns.empty() && info.kind == protocol::kChatSession) {
-    settings_.args.dialect = told->dialect;
-    settings_.args.thinking = told->thinking;
+  if (told->turns.empty() || info.kind != protocol::kChatSession) return {};
+  return TakeForm(*told);
+}
+
+// The form of the conversation is the session's; another one was asked for in vain.
+Status Chat::TakeForm(const protocol::SessionShowDone& told) {
+  protocol::RunArgs& args = settings_.args;
+  const std::string hint = "leave it out, or begin another session";
+  if (!args.dialect.empty() && args.dialect != told.dialect) {
+    return Fail(ErrorCode::kIncompatible,
+                "session " + settings_.session + " has the chat template " + told.dialect +
+                    ", not " + args.dialect,
+                "--dialect: " + hint);
   }
+  if (!args.thinking && told.thinking) {
+    return Fail(ErrorCode::kIncompatible, "session " + settings_.session + " lets the model think",
+                "--no-thinking: " + hint);
+  }
+  args.dialect = told.dialect;
+  args.thinking = told.thinking;
   return {};
 }
 
+bool Chat::settled(const ChatValue& value) const {
+  if (!in_session() || conversation_.turns.empty()) return false;
+  const std::string_view field = value.field;
+  return field == "precision" || field == "thinking";
+}
+
 Status Chat::UseSession(const std::string& name) {
+  // A name that was mistyped is no new session.
+  auto known = AskSession<protocol::SessionShowDone>(protocol::SessionShowArgs{name});
+  if (!known) return Fail(std::move(known.error()));
   const std::string before = std::exchange(settings_.session, name);
   const ChatSettings settings = settings_;
   const Conversation said = std::exchange(conversation_, {});
   settings_.args.model = {};
   settings_.args.precision = protocol::kAutoPrecision;
+  settings_.args.dialect.clear();
+  settings_.args.thinking = true;
   settings_.plain = false;
   Status opened = Open();
   if (opened) return {};
@@ -128,9 +155,12 @@ Status Chat::ForkSession(const std::string& name) {
 }
 
 Result<std::string> Chat::SaveSession(const std::string& pack) {
+  const std::string name = pack.empty() ? settings_.session : PackArgument(pack);
+  const bool ours = std::find(saved_packs_.begin(), saved_packs_.end(), name) != saved_packs_.end();
   auto done = AskSession<protocol::SessionSaveDone>(
-      protocol::SessionSaveArgs{settings_.session, PackArgument(pack), false});
+      protocol::SessionSaveArgs{settings_.session, name, ours});
   if (!done) return Fail(std::move(done.error()));
+  if (!ours) saved_packs_.push_back(name);
   return std::move(done->path);
 }
 

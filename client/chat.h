@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/access.h"
+#include "client/chat_values.h"
 #include "client/conversation.h"
 #include "client/output.h"
 #include "client/progress.h"
@@ -63,11 +64,13 @@ class Chat {
   // Begins anew.
   protocol::Status Reset();
 
-  // Of a chat in a session: another one from now on, which may be new; its copy; its state as a
-  // pack, whose path is given.
+  // Of a chat in a session: another one from now on; its copy; its state as a pack, whose path is
+  // given.
   protocol::Status UseSession(const std::string& name);
   protocol::Status ForkSession(const std::string& name);
   protocol::Result<std::string> SaveSession(const std::string& pack);
+  // The value is the session's, which others have gone on with.
+  bool settled(const ChatValue& value) const;
   // After a change of the conversation that was no turn: updates the transcript.
   protocol::Status Changed() const;
 
@@ -77,6 +80,7 @@ class Chat {
   protocol::Result<Session*> Connect();
   bool in_session() const { return !settings_.session.empty(); }
   protocol::Status ReadSession();
+  protocol::Status TakeForm(const protocol::SessionShowDone& told);
   protocol::Status CheckSessionUnchanged();
   template <typename Done>
   protocol::Result<Done> AskSession(const protocol::Args& args);
@@ -102,6 +106,7 @@ class Chat {
   // Of the session: its system message, and turns that the next one takes the place of.
   std::optional<std::string> session_system_;
   uint64_t replaces_ = 0;
+  std::vector<std::string> saved_packs_;  // by this chat: it may replace them
   std::optional<protocol::RunDone> last_;
   uint64_t asked_ = 0;               // turns asked for, for their seeds
   std::vector<std::string> warned_;  // by the last turn

@@ -40,6 +40,18 @@ bool ParseReal(const std::string& text, RealRange range, double& value) {
 
 }  // namespace
 
+CLI::Validator OneOf(std::vector<std::string> names) {
+  return CLI::Validator(
+      [names = std::move(names)](const std::string& given) -> std::string {
+        if (std::find(names.begin(), names.end(), given) != names.end()) return {};
+        std::string list;
+        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+        const std::string meant = cli::DidYouMean(given, names);
+        return "\"" + given + "\" is none of " + list + (meant.empty() ? "" : "; " + meant);
+      },
+      "");
+}
+
 CommandLine::CommandLine(const Command& command)
     : name_(std::string("mk ") + command.name),
       describe_(command.describe),
@@ -148,7 +160,7 @@ void CommandLine::AddPrecision(std::string& precision, const std::string& doc) {
   app_.add_option("--precision", precision,
                   doc + ": exact (f32), bf16, q8 (fastest), auto: the daemon's setting (default)")
       ->type_name("PRECISION")
-      ->check(CLI::IsMember({"exact", "bf16", "q8", "auto"}).name(""));
+      ->check(OneOf({"exact", "bf16", "q8", "auto"}));
 }
 
 void CommandLine::AddPriority(std::string& priority) {
@@ -156,7 +168,7 @@ void CommandLine::AddPriority(std::string& priority) {
   app_.add_option("--priority", priority,
                   "interactive, or background: only what others leave (default: " + usual + ")")
       ->type_name("PRIORITY")
-      ->check(CLI::IsMember({protocol::kInteractive, protocol::kBackground}).name(""));
+      ->check(OneOf({protocol::kInteractive, protocol::kBackground}));
 }
 
 void CommandLine::AddModel(protocol::ModelSelector& model) {

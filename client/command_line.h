@@ -32,6 +32,9 @@ struct RealRange {
   bool above_low = false;  // low itself is excluded
 };
 
+// Refuses what is none of the names, and says which one may have been meant.
+CLI::Validator OneOf(std::vector<std::string> names);
+
 class CommandLine {
  public:
   explicit CommandLine(const Command& command);

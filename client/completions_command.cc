@@ -14,7 +14,7 @@ int CompletionsCommand(const Command& command, int argc, char** argv) {
   line.app()
       .add_option("SHELL", shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}).name(""));
+      ->check(OneOf({"bash", "zsh", "fish"}));
   if (auto code = line.Parse(argc, argv)) return *code;
   const std::vector<CommandInfo> commands = DescribeCommands();
   Output output(STDOUT_FILENO);

@@ -232,7 +232,7 @@ std::optional<int> ParseConfig(const Command& command, int argc, char** argv,
       .add_option("ACTION", options.action,
                   "path: of the file; get, set, unset: a key; check: the file; reload: makes the "
                   "daemon read it (default: show all)")
-      ->check(CLI::IsMember({"path", "get", "set", "unset", "check", "reload"}).name(""));
+      ->check(OneOf({"path", "get", "set", "unset", "check", "reload"}));
   line.app().add_option("KEY", options.key, "A setting: max_batch, aliases.story");
   line.app().add_option("VALUE", options.value, "Of set: its new value");
   line.app()

@@ -22,7 +22,7 @@ void GenerationOptions::AddTemplate(CommandLine& line, protocol::RunArgs& args,
   app.add_flag("--no-thinking", no_thinking_, "Answer without a think channel" + note);
   app.add_option("--dialect", args.dialect,
                  "Chat template: k3, nano-sft, dsv4 (default: the vocabulary's" + note + ")")
-      ->check(CLI::IsMember({"k3", "nano-sft", "dsv4"}));
+      ->check(OneOf({"k3", "nano-sft", "dsv4"}));
 }
 
 void GenerationOptions::AddMemory(CommandLine& line, protocol::RunArgs& args) {

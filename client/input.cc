@@ -1,6 +1,7 @@
 #include "client/input.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,6 +90,10 @@ Result<std::string> ReadWholeFile(const std::string& path, size_t most) {
 
 Result<UniqueFd> OpenForReading(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status = {};
+  if (fd && ::fstat(fd.get(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    return Fail(ErrorCode::kBadRequest, path + " is a folder", "name a file in it");
+  }
   if (fd) return fd;
   const int error = errno;
   const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound

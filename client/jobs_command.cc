@@ -64,7 +64,7 @@ std::optional<int> ParseJobs(const Command& command, int argc, char** argv,
   CLI::App& app = line.app();
   app.add_option("ACTION", settings.action,
                  "What to do (default: list); attach shows the progress to the end")
-      ->check(CLI::IsMember({"list", "show", "attach", "cancel", "resume", "rm"}).name(""));
+      ->check(OneOf({"list", "show", "attach", "cancel", "resume", "rm"}));
   app.add_option("ID", settings.ids, "Job; rm takes several");
   app.add_flag("--done", settings.done, "With rm: all that have ended");
   app.add_flag("--json", settings.json, "One JSON object instead of text");

@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <csignal>
 
+#include "cli/folders.h"
 #include "client/autostart.h"
 #include "client/commands.h"
+#include "client/config_view.h"
 #include "client/report.h"
 #include "client/unique_fd.h"
 
@@ -143,9 +145,23 @@ int StopCommand(const Command& command, int argc, char** argv) {
   return FinishOutput(output, protocol::kExitDone);
 }
 
+// A daemon that would not start again is better left running.
+Status CheckConfigFile() {
+  auto file = ReadConfig(cli::ConfigFile());
+  if (!file) return Fail(std::move(file.error()));
+  for (const cli::ConfigProblem& problem : file->read.problems) {
+    if (!problem.fatal) continue;
+    return Fail(ErrorCode::kBadRequest,
+                "the daemon would not start again: " + ProblemLine(*file, problem),
+                problem.hint.empty() ? "mend the config file first" : problem.hint);
+  }
+  return {};
+}
+
 int RestartCommand(const Command& command, int argc, char** argv) {
   StopOptions options;
   if (auto code = ParseStop(command, argc, argv, options)) return *code;
+  if (Status good = CheckConfigFile(); !good) return ReportError(good.error());
   auto stopped = StopDaemon(options.paths, options.grace_ms);
   if (!stopped) return ReportError(stopped.error());
   // Behind a socket unit the next connection starts it.

@@ -66,7 +66,7 @@ std::optional<int> ParseLogs(const Command& command, int argc, char** argv, Logs
   line.app()
       .add_option("--level", options.level, "Only what is at least so bad")
       ->type_name("LEVEL")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}).name(""));
+      ->check(OneOf({"trace", "debug", "info", "warn", "error"}));
   line.app()
       .add_option("--since", options.since,
                   "Only what is not older: 10m, 2h, 14:05, 2026-11-30, \"2026-11-30 14:05\"")

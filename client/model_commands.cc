@@ -67,7 +67,7 @@ void AddBuildOptions(CommandLine& line, protocol::BuildArgs& args, BuildNumbers&
   line.AddRepeated("--set", args.set, "Another dimension or gain; may be given several times")
       ->type_name("KEY=VALUE");
   app.add_option("--expert-align", args.expert_align, "Alignment of expert matrices in bytes")
-      ->check(CLI::IsMember({"auto", "64", "4096"}));
+      ->check(OneOf({"auto", "64", "4096"}));
   line.AddNumber("--threads", numbers.threads, "Threads (default: the daemon's)", 1, 1024);
   app.add_flag("--dry-run", args.dry_run, "Tell the sizes, write nothing");
   app.add_flag("--force", args.force, "Replace a file that exists");

@@ -54,7 +54,7 @@ void AddOptions(CommandLine& line, PackSettings& settings) {
   app.add_option("ACTION", settings.action,
                  "list, info, verify, diff, decay, merge, rm, export, import")
       ->required()
-      ->check(CLI::IsMember(names).name(""));
+      ->check(OneOf(names));
   app.add_option("PACK", settings.packs, "Path (with a '/' or ending in .mkmem), or name")
       ->expected(0, -1);
   app.add_option("-o,--out", settings.out, "Pack to make: path or name")->type_name("PACK");

@@ -112,7 +112,7 @@ int PckCommand(const Command& command, int argc, char** argv) {
   CLI::App& app = line.app();
   app.add_option("ACTION", settings.action,
                  "info: what is kept (the default); clean: forget it, in memory and on disk")
-      ->check(CLI::IsMember({"info", "clean"}).name(""));
+      ->check(OneOf({"info", "clean"}));
   app.add_option("-m,--model", settings.model,
                  "Only of this model: a path, an alias, a name, or digits of its fingerprint")
       ->type_name("MODEL");

@@ -72,6 +72,14 @@ protocol::Result<bool> TakeGoOn(const Raw& raw, const protocol::RunArgs& args) {
   return true;
 }
 
+const char* EmptyPromptHint(const protocol::RunArgs& args) {
+  if (!args.memory.empty()) {
+    return "a chat turn needs a message; without --chat the text of the pack goes on";
+  }
+  if (!args.session.empty() && args.raw) return "--continue goes on with the session's own text";
+  return "give some text: mk run \"Once upon a time\"";
+}
+
 Status TakePrompt(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
   const auto go_on = TakeGoOn(raw, args);
@@ -95,11 +103,7 @@ Status TakePrompt(const Raw& raw, RunSettings& options) {
   if (!text->empty()) {
     args.prompt = std::move(*text);
   } else if (!goes_on) {
-    return Fail(UsageError("the prompt is empty",
-                           args.memory.empty()
-                               ? "give some text: mk run \"Once upon a time\""
-                               : "a chat turn needs a message; without --chat the text of the pack "
-                                 "goes on"));
+    return Fail(UsageError("the prompt is empty", EmptyPromptHint(args)));
   }
   return {};
 }

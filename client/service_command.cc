@@ -174,7 +174,7 @@ std::optional<int> Parse(const Command& command, int argc, char** argv, ServiceO
   line.app()
       .add_option("ACTION", options.action, "install, uninstall or status")
       ->required()
-      ->check(CLI::IsMember({"install", "uninstall", "status"}).name(""));
+      ->check(OneOf({"install", "uninstall", "status"}));
   line.app().add_flag("--force", options.force,
                       "Also replace or remove units that mk did not write or that were changed");
   line.app().add_flag("--no-start", options.no_start,

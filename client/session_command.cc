@@ -66,7 +66,7 @@ void AddOptions(CommandLine& line, SessionSettings& settings) {
   app.add_option("ACTION", settings.action,
                  "ls (default), new, info, show (what was said), fork, undo, diff, save, export, "
                  "restore, rename, rm")
-      ->check(CLI::IsMember(names).name(""));
+      ->check(OneOf(names));
   app.add_option("SESSION", settings.names, "Session, and what else the action takes")
       ->expected(0, -1);
   line.AddModel(settings.model);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <numeric>
 
+#include "cli/nearest.h"
 #include "client/chat_values.h"
 #include "client/command_line.h"
 #include "client/report.h"
@@ -34,6 +34,10 @@ TurnEnd Refused(std::string message, std::string hint) {
 std::string Padded(std::string text, size_t width) {
   text.resize(std::max(text.size() + 1, width), ' ');
   return text;
+}
+
+std::string TurnsText(size_t count) {
+  return std::to_string(count) + (count == 1 ? " turn" : " turns");
 }
 
 TurnEnd Help(Chat& chat, Output& output, const std::string& value);
@@ -70,14 +74,12 @@ TurnEnd Undo(Chat& chat, Output& output, const std::string& value) {
     }
   }
   if (count > turns.size()) {
-    return Refused("the conversation has only " + std::to_string(turns.size()) + " turns",
-                   "/show shows it");
+    return Refused("the conversation has only " + TurnsText(turns.size()), "/show shows it");
   }
   const size_t left = turns.size() - count;
   const Status undone = chat.Undo(count);
   if (turns.size() == left) {
-    output.Write(std::to_string(count) + (count == 1 ? " turn" : " turns") + " taken back, " +
-                 std::to_string(left) + " left\n");
+    output.Write(TurnsText(count) + " taken back, " + std::to_string(left) + " left\n");
   }
   return Told(undone);
 }
@@ -127,6 +129,9 @@ TurnEnd Set(Chat& chat, Output& output, const std::string& line) {
     output.Write(ShowChatValue(*value, chat.settings().args) + "\n");
     return {};
   }
+  if (chat.settled(*value)) {
+    return Refused("a session stays with its " + name, "begin another one with mk chat --session");
+  }
   return Told(SetChatValue(*value, line.substr(begin), chat.settings().args));
 }
 
@@ -139,8 +144,8 @@ TurnEnd Stats(Chat& chat, Output& output, const std::string& value) {
   const auto& last = chat.last();
   if (!last) return Refused("nothing was said yet", "/stats on shows them after every answer");
   const uint64_t context = last->usage.prompt_tokens + last->usage.completion_tokens;
-  output.Write(RunStatsText(*last) + "\n" + std::to_string(chat.conversation().turns.size()) +
-               " turns, " + std::to_string(context) + " tokens with the last answer\n");
+  output.Write(RunStatsText(*last) + "\n" + TurnsText(chat.conversation().turns.size()) + ", " +
+               std::to_string(context) + " tokens with the last answer\n");
   return {};
 }
 
@@ -178,8 +183,8 @@ TurnEnd LoadSession(Chat& chat, Output& output, const std::string& name) {
   if (name.empty()) return Refused("/load needs the name of a session", "/load story");
   const Status used = chat.UseSession(name);
   if (used) {
-    output.Write("session " + name + ", " + std::to_string(chat.conversation().turns.size()) +
-                 " turns; /show shows them\n");
+    output.Write("session " + name + ", " + TurnsText(chat.conversation().turns.size()) +
+                 "; /show shows them\n");
   }
   return Told(used);
 }
@@ -194,7 +199,7 @@ TurnEnd Load(Chat& chat, Output& output, const std::string& value) {
                    "take another model with /model, or remove the message from the file");
   }
   chat.conversation() = std::move(*loaded);
-  output.Write(std::to_string(chat.conversation().turns.size()) + " turns; /show shows them\n");
+  output.Write(TurnsText(chat.conversation().turns.size()) + "; /show shows them\n");
   return Told(chat.Changed());
 }
 
@@ -247,21 +252,6 @@ TurnEnd Help(Chat&, Output& output, const std::string&) {
   return {};
 }
 
-// Number of single-character changes between two words.
-size_t Distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::vector<std::string> AllNames() {
   std::vector<std::string> names;
   for (const SlashCommand& command : kCommands) names.emplace_back(command.name);
@@ -271,15 +261,7 @@ std::vector<std::string> AllNames() {
 
 TurnEnd Unknown(const std::string& name) {
   std::string hint = "/help lists them; //" + name.substr(0, 20) + " is text that begins with /";
-  constexpr size_t kMostName = 32;
-  std::string nearest;
-  size_t least = 3;
-  for (const std::string& known : AllNames()) {
-    const size_t distance = name.size() > kMostName ? least : Distance(name, known);
-    const bool begins = !name.empty() && known.starts_with(name);
-    if (begins || distance < least) nearest = known;
-    least = begins ? 0 : std::min(least, distance);
-  }
+  const std::string nearest = cli::Nearest(name, AllNames());
   if (!nearest.empty()) hint = "did you mean /" + nearest + "? " + hint;
   return Refused("there is no command /" + name, hint);
 }

@@ -3,17 +3,12 @@
 #include <cstdio>
 #include <ctime>
 
+#include "daemon/memory_text.h"
+
 namespace mk::daemon {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string SizeText(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, bytes < 1'000'000 ? "%.1f KB" : "%.1f MB",
-                static_cast<double>(bytes) / (bytes < 1'000'000 ? 1e3 : 1e6));
-  return text;
-}
 
 std::string TimeText(int64_t nanoseconds) {
   const std::time_t seconds = nanoseconds / 1'000'000'000;
@@ -97,7 +92,7 @@ std::string ToText(const PackInfo& info) {
   AddLine(text, "holds", holds);
   AddLine(text, "marks", Marks(info));
   AddLine(text, "size",
-          SizeText(info.file_bytes) + " in " + std::to_string(info.sections.size()) + " sections");
+          BytesText(info.file_bytes) + " in " + std::to_string(info.sections.size()) + " sections");
   return text;
 }
 
@@ -107,7 +102,7 @@ std::string InOneLine(const PackInfo& info) {
     text += ", " + std::to_string(info.key.length) + " tokens, " +
             std::string(PrecisionName(info.key.options.precision));
   }
-  text += ", " + SizeText(info.file_bytes);
+  text += ", " + BytesText(info.file_bytes);
   if (const std::string marks = Marks(info); !marks.empty()) text += ", " + marks;
   return text;
 }
@@ -142,7 +137,8 @@ std::string ToText(const PackDifference& difference) {
   for (const SectionDifference& one : difference.sections) {
     if (one.different == 0) continue;
     std::string name = SectionTypeName(one.section.type);
-    if (one.section.layer != kGlobalLayer) name.append(" ").append(std::to_string(one.section.layer));
+    if (one.section.layer != kGlobalLayer)
+      name.append(" ").append(std::to_string(one.section.layer));
     char line[160];
     std::snprintf(line, sizeof line, "%-24s %12llu differ, by at most %.6g, relative %.6g\n",
                   name.c_str(), static_cast<unsigned long long>(one.different), one.largest,

@@ -62,7 +62,9 @@ protocol::Status SessionRun::Settle(RunArgs& args) {
                             "say it with --chat, or begin another session");
   }
   if (record_.turns.empty() && !args.prompt && !args.ids) {
-    return Fail(ErrorCode::kBadRequest, "session " + name_ + " has no text to go on with",
+    return Fail(created_ ? ErrorCode::kNotFound : ErrorCode::kBadRequest,
+                created_ ? "there is no session " + name_ + " to go on with"
+                         : "session " + name_ + " has no text to go on with",
                 "give it one: mk run --session " + name_ + " \"Once upon a time\"");
   }
   return SettleForm(args);
@@ -73,8 +75,9 @@ protocol::Status SessionRun::TakeBack(uint64_t turns) {
   const size_t has = record_.turns.size();
   if (turns > has) {
     return Fail(ErrorCode::kBadRequest,
-                "session " + name_ + " has " + std::to_string(has) + " turns, so that " +
-                    std::to_string(turns) + " cannot be replaced",
+                "session " + name_ + " has " + std::to_string(has) +
+                    (has == 1 ? " turn, so that " : " turns, so that ") + std::to_string(turns) +
+                    " cannot be replaced",
                 "`mk session info " + name_ + "` shows them");
   }
   replaced_ = turns;
@@ -105,7 +108,8 @@ protocol::Status SessionRun::SettleForm(RunArgs& args) {
     record_.thinking = chat_ ? args.thinking : true;
   }
   if (!args.chunked_prefill && record_.chunked_prefill) {
-    return Mismatch(name_, "reads its prompts in blocks", "leave `chunked_prefill` as it is");
+    return Mismatch(name_, "reads its prompts in blocks",
+                    "leave out --no-chunked-prefill, or begin another session");
   }
   if (chat_ && !args.dialect.empty() && args.dialect != record_.dialect) {
     return Mismatch(name_, "has the chat template " + record_.dialect + ", not " + args.dialect,

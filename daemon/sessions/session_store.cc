@@ -348,7 +348,8 @@ Result<SessionInfo> SessionStore::Fork(const std::string& from, const std::strin
   if (turns && *turns > record->turns.size()) {
     return Fail(ErrorCode::kInvalidArgument,
                 "session " + from + " has " + std::to_string(record->turns.size()) +
-                    " turns, not " + std::to_string(*turns),
+                    (record->turns.size() == 1 ? " turn, not " : " turns, not ") +
+                    std::to_string(*turns),
                 "`mk session info " + from + "` shows them");
   }
   if (turns) record->turns.resize(*turns);

@@ -180,7 +180,7 @@ def test_tab_completes_commands_and_files(chat: Chat, tmp_path: Path) -> None:
     ask(terminal, "Hello")
     ask(terminal, f"/sav{TAB}{tmp_path}/talk.json")
     assert (tmp_path / "talk.json").exists()
-    assert "1 turns" in ask(terminal, f"/loa{TAB}{tmp_path}/ta{TAB}")
+    assert "1 turn;" in ask(terminal, f"/loa{TAB}{tmp_path}/ta{TAB}")
     terminal.type("/s" + TAB)
     terminal.expect("/stats")
     terminal.type(CTRL_C)

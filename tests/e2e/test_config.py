@@ -120,6 +120,7 @@ def test_a_link_stays_one(place: Place) -> None:
     [
         (("set", "max_batch", "0"), "from 1 to 64"),
         (("set", "memory", "lots"), "a size"),
+        (("set", "memory", "5"), "of 64KiB or more"),
         (("set", "precision", "q4"), "exact, bf16, q8"),
         (("set", "aliases", "x"), "aliases.NAME"),
         (("set", "thread", "1"), "did you mean threads?"),
@@ -165,6 +166,22 @@ def test_a_daemon_that_runs_obeys_a_reload(place: Place) -> None:
     assert "told" in place.ok("set", "max_batch", "5", "--reload")
     wait_for(lambda: client.call("status")["max_batch"] == 5)
     assert "mk restart" in place.ok("set", "threads", "1")
+
+
+def test_a_restart_that_would_fail_leaves_the_daemon_alone(place: Place) -> None:
+    client = place.daemon.start().client()
+    before = client.call("status")["pid"]
+    place.file.write_text("threads = many\n")
+    done = subprocess.run(
+        [str(BIN / "mk"), "restart"],
+        env=place.daemon.env(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2 and "would not start again" in done.stderr, done
+    assert str(place.file) in done.stderr
+    assert client.call("status")["pid"] == before
 
 
 def test_reload_without_a_daemon(place: Place) -> None:

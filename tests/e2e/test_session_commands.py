@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said(mk: Mk) -> None:
         (("session", "fork", "a", "a"), 2, "already"),
         (("run", "--continue"), 2, "needs --session"),
         (("run", "--session", "a", "--continue", "x"), 2, "excludes a prompt"),
-        (("run", "--session", "new", "--continue"), 2, "no text to go on with"),
+        (("run", "--session", "new", "--continue"), 7, "no session new to go on with"),
         (("run", "--session", "a", "--chat", "x"), 1, "a text that goes on"),
         (("run", "--session", "a", "--precision", "exact", "x"), 1, "precision q8"),
         (("chat", "--session", "a", "--load", "x.json"), 2, "--session excludes --load"),
@@ -152,6 +152,16 @@ def test_commands_of_a_chat_work_on_its_session(mk: Mk) -> None:
     mk(*talk, stdin="/system Be brief.\nFive\n")
     assert info(mk, "work")["system"] == "Be brief."
     mk(*talk, stdin="/model x\n", code=2, err="a session stays with its model")
+    mk(*talk, stdin="/precision exact\n", code=2, err="a session stays with its precision")
+    mk(*talk, stdin="/load nosuch\n", code=7, err="no session nosuch")
+    assert "nosuch" not in mk("session", "ls", "--names")
+    # What this chat has saved it may save again; what another one has saved it may not.
+    mk(*talk, stdin="/save kept\n", code=2, err="kept")
+    assert mk(*talk, stdin="/save own\nSix\n/save own\n").count("saved in ") == 2
+    # The form of the conversation is settled.
+    mk(*talk, "--dialect", "k3", stdin="Seven\n", code=1, err="has the chat template nano-sft")
+    mk("run", "-m", model(), "--chat", "-n", "1", "--session", "thinks", "One")
+    mk("chat", "--session", "thinks", "--no-thinking", stdin="x\n", code=1, err="lets the model")
     mk("chat", "-m", model(), "--commands", stdin="/fork x\n", code=2, err="mk chat --session")
 
 
