@@ -359,7 +359,7 @@ Result<StepOutcome> RunTask::Begin() {
   auto step = generation_->Begin();
   if (!step) return Fail(step.error());
   if (prefilling()) return outcome;
-  TakeStep(*step, outcome);
+  ShowStep(*step, outcome);
   Settle(outcome);
   return outcome;
 }
@@ -386,17 +386,19 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
 
 Result<StepOutcome> RunTask::Accept() {
   StepOutcome outcome;
-  if (capture_) capture_->Take(outcome.messages);
   const bool was_prefilling = prefilling();
   if (normalising_) {
     generation_->AcceptNormalised();
+    GenerationStep last;
+    last.rows = 1;
+    ShowStep(last, outcome);
   } else {
     auto step = generation_->Accept();
     if (!step) return Fail(step.error());
     if (was_prefilling) StorePrefix();
     if (reading_) reading_->position = generation_->ingested_tokens();
     if (reading_ && !prefilling()) reading_->task = nullptr;
-    TakeStep(*step, outcome);
+    ShowStep(*step, outcome);
   }
   if (was_prefilling && prefilling()) {
     outcome.messages.emplace_back(protocol::Progress{"prefill", generation_->ingested_tokens(),
@@ -415,13 +417,28 @@ void RunTask::StorePrefix() {
   shelf()->Store(kind(), generation_->prompt().first(sequence_->length()), *sequence_, logits);
 }
 
-// What follows every step: the row of logits that is wanted, and the end.
-void RunTask::Settle(StepOutcome& outcome) {
-  // A row of logits belongs to the token before it: the last of the prompt, or a generated one.
-  if (plan_.args.want_logits && !prefilling()) {
-    const size_t position = std::max<size_t>(sequence_->length(), 1) - 1;
-    AppendRow("logits", position, generation_->logits(), outcome.messages);
+// Position by position, as if each had had a step of its own: what was captured of its token, the
+// token that was picked after it, and the logits.
+void RunTask::ShowStep(const GenerationStep& step, StepOutcome& outcome) {
+  const size_t length = sequence_->length();
+  const size_t first = length - std::min(length, step.rows);
+  const size_t index = generation_->emitted().size() - step.tokens.size();
+  if (capture_) capture_->Take(first, outcome.messages);
+  for (size_t i = 0; i < step.rows; ++i) {
+    const auto logits = generation_->row(i);
+    if (capture_) capture_->Take(first + i + 1, outcome.messages);
+    if (i < step.tokens.size()) {
+      TakeText(step.tokens[i].text);
+      if (plan_.args.stats) token_times_.push_back(NowMicroseconds());
+      outcome.messages.emplace_back(NextChunk(step.tokens[i], index + i, logits));
+    }
+    if (plan_.args.want_logits) AppendRow("logits", first + i, logits, outcome.messages);
   }
+  TakeText(step.text);
+}
+
+// The end, if this step was the last.
+void RunTask::Settle(StepOutcome& outcome) {
   if (!generation_->finished()) return;
   if (!normalising_ && WantsLastToken()) {
     normalising_ = true;
@@ -434,13 +451,6 @@ void RunTask::Settle(StepOutcome& outcome) {
 bool RunTask::WantsLastToken() const {
   return (capture_ || plan_.args.want_logits || plan_.leave_state) &&
          generation_->NormaliseItem(LogitsWanted::kLast).has_value();
-}
-
-void RunTask::TakeStep(const GenerationStep& step, StepOutcome& outcome) {
-  TakeText(step.text);
-  if (!step.emitted) return;
-  if (plan_.args.stats) token_times_.push_back(NowMicroseconds());
-  outcome.messages.emplace_back(NextChunk(step));
 }
 
 void RunTask::TakeText(const std::vector<TextPiece>& pieces) {
@@ -456,18 +466,19 @@ void RunTask::TakeText(const std::vector<TextPiece>& pieces) {
 }
 
 // The chunk of a token carries text of one channel; what comes from another one waits for the next.
-protocol::TokenChunk RunTask::NextChunk(const GenerationStep& step) {
+protocol::TokenChunk RunTask::NextChunk(const EmittedToken& token, size_t index,
+                                        std::span<const float> logits) {
   protocol::TokenChunk chunk;
-  chunk.index = static_cast<uint32_t>(generation_->emitted().size() - 1);
-  chunk.id = step.id;
-  Channel channel = step.channel;
+  chunk.index = static_cast<uint32_t>(index);
+  chunk.id = token.id;
+  Channel channel = token.channel;
   if (!untold_.empty()) {
     channel = untold_.front().channel;
     chunk.text = std::move(untold_.front().text);
     untold_.pop_front();
   }
   if (plan_.chat) chunk.channel = ChannelName(channel);
-  if (plan_.args.logprobs) chunk.logprob = LogProbability(generation_->logits(), step.id);
+  if (plan_.args.logprobs) chunk.logprob = LogProbability(logits, token.id);
   return chunk;
 }
 

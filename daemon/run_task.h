@@ -75,10 +75,11 @@ class RunTask : public StepTask {
   Status StartAgain();
   void ShowReading();
   void StorePrefix();
+  void ShowStep(const GenerationStep& step, StepOutcome& outcome);
   void Settle(StepOutcome& outcome);
-  void TakeStep(const GenerationStep& step, StepOutcome& outcome);
   void TakeText(const std::vector<TextPiece>& pieces);
-  protocol::TokenChunk NextChunk(const GenerationStep& step);
+  protocol::TokenChunk NextChunk(const EmittedToken& token, size_t index,
+                                 std::span<const float> logits);
   bool WantsLastToken() const;
   std::vector<int32_t> ClosingIds() const;
   protocol::RunDone Done() const;

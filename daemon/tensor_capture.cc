@@ -27,6 +27,7 @@ void AppendRow(const std::string& kind, uint64_t position, std::span<const float
 void TensorCapture::Begin(size_t first, size_t tokens, size_t hidden) {
   first_ = first;
   tokens_ = tokens;
+  taken_ = 0;
   hidden_ = hidden;
   if (want_hidden_) rows_.assign(tokens * layers_ * hidden, 0.0f);
   if (want_routes_) routes_.assign(tokens, {});
@@ -73,8 +74,9 @@ protocol::RoutesChunk* TensorCapture::RoutesAt(size_t position) {
   return want_routes_ && here ? &routes_[position - first_] : nullptr;
 }
 
-void TensorCapture::Take(std::vector<protocol::Body>& messages) {
-  for (size_t token = 0; token < tokens_; ++token) {
+void TensorCapture::Take(size_t end, std::vector<protocol::Body>& messages) {
+  for (; taken_ < tokens_ && first_ + taken_ < end; ++taken_) {
+    const size_t token = taken_;
     if (want_hidden_) {
       AppendRow("hidden", first_ + token,
                 std::span(rows_).subspan(token * layers_ * hidden_, layers_ * hidden_), messages);
@@ -90,7 +92,6 @@ void TensorCapture::Take(std::vector<protocol::Body>& messages) {
       messages.emplace_back(std::move(chunk));
     }
   }
-  tokens_ = 0;
 }
 
 }  // namespace mk::daemon

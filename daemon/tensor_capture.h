@@ -2,7 +2,8 @@
 // messages.
 //
 // A forward pass shows them layer by layer for all its positions; clients want them position by
-// position. Between two Take() calls it holds one item's worth.
+// position. It holds one item's worth; positions that are not taken before the next Begin() are
+// dropped, as those of drafts that were not accepted.
 
 #pragma once
 
@@ -31,8 +32,9 @@ class TensorCapture : public ForwardObserver {
   // Before a forward pass over `tokens` tokens from the absolute position `first` on, of a model
   // whose residual streams are `hidden` wide together.
   void Begin(size_t first, size_t tokens, size_t hidden);
-  // Appends what the forward pass has shown, in order of position.
-  void Take(std::vector<protocol::Body>& messages);
+  // Appends what the forward pass has shown of the positions before `end` that have not been taken
+  // yet, in order.
+  void Take(size_t end, std::vector<protocol::Body>& messages);
 
  private:
   // Of a position of this pass, if routes are wanted; else null.
@@ -43,6 +45,7 @@ class TensorCapture : public ForwardObserver {
   const bool want_routes_;
   size_t first_ = 0;
   size_t tokens_ = 0;
+  size_t taken_ = 0;
   size_t hidden_ = 0;
   std::vector<float> rows_;                    // [token][layer][hidden]
   std::vector<protocol::RoutesChunk> routes_;  // [token]

@@ -172,64 +172,72 @@ Result<GenerationStep> Generation::Accept() {
     return prefilling() ? Result<GenerationStep>(GenerationStep{}) : PromptDone();
   }
   pending_ = false;
-  return Select();
+  GenerationStep step;
+  if (Status selected = Select(step); !selected) return Fail(selected.error());
+  step.finish = finish_;
+  return step;
 }
 
 Result<GenerationStep> Generation::PromptDone() {
   times_.prefill_done = Now();
-  if (options_.max_new > 0) return Select();
   GenerationStep step;
-  Finish(FinishReason::kLength, step);
+  if (options_.max_new > 0) {
+    if (Status selected = Select(step); !selected) return Fail(selected.error());
+  } else {
+    step.rows = 1;
+    Finish(FinishReason::kLength, step.text);
+  }
+  step.finish = finish_;
   return step;
 }
 
-Result<GenerationStep> Generation::Select() {
-  Result<Picked> picked = sampler_.Pick(logits_, draws_, emitted_);
+// From the next row of logits.
+Status Generation::Select(GenerationStep& step) {
+  Result<Picked> picked = sampler_.Pick(row(step.rows), draws_, emitted_);
   if (!picked) {
     Error error = picked.error();
     error.message += " (position " + std::to_string(sequence_.length()) + ")";
     return Fail(std::move(error));
   }
   ++draws_;
-  GenerationStep step;
+  ++step.rows;
   const auto& stops = options_.stop_ids;
   if (std::find(stops.begin(), stops.end(), picked->id) != stops.end()) {
     stop_id_ = picked->id;
-    Finish(FinishReason::kStop, step);
+    Finish(FinishReason::kStop, step.text);
   } else {
     Emit(*picked, step);
   }
-  return step;
+  return {};
 }
 
 void Generation::Emit(const Picked& picked, GenerationStep& step) {
   if (emitted_.empty()) times_.first_token = Now();
   emitted_.push_back(picked.id);
   pending_ = true;
-  step.emitted = true;
-  step.id = picked.id;
-  step.probability = picked.probability;
-  const bool stopped = output_ && !output_->Push(picked.id, step.text);
-  if (output_) step.channel = output_->channel();
+  EmittedToken& token = step.tokens.emplace_back();
+  token.id = picked.id;
+  token.probability = picked.probability;
+  const bool stopped = output_ && !output_->Push(picked.id, token.text);
+  if (output_) token.channel = output_->channel();
   if (stopped) {
-    Finish(FinishReason::kStop, step);
+    Finish(FinishReason::kStop, token.text);
   } else if (emitted_.size() >= options_.max_new) {
-    Finish(FinishReason::kLength, step);
+    Finish(FinishReason::kLength, token.text);
   }
 }
 
-void Generation::Finish(FinishReason reason, GenerationStep& step) {
+void Generation::Finish(FinishReason reason, std::vector<TextPiece>& text) {
   finish_ = reason;
   times_.finished = Now();
-  if (output_) output_->Finish(step.text);
+  if (output_) output_->Finish(text);
   // The last characters may complete a stop string only now: a broken one became U+FFFD.
   if (stop_string() && reason == FinishReason::kLength) finish_ = FinishReason::kStop;
-  step.finish = finish_;
 }
 
 GenerationStep Generation::Cancel() {
   GenerationStep step;
-  if (!finished()) Finish(FinishReason::kCancelled, step);
+  if (!finished()) Finish(FinishReason::kCancelled, step.text);
   step.finish = finish_;
   return step;
 }

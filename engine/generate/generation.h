@@ -4,7 +4,7 @@
 //   already while (!generation.finished()) {
 //     ForwardItem item = generation.NextItem(room);    // a piece of the prompt, or one token
 //     model.Forward(executor, {item});                 // together with other requests' items
-//     Result<GenerationStep> step = generation.Accept();  // at most one token more
+//     Result<GenerationStep> step = generation.Accept();  // tokens that were picked
 //   }
 //
 // A stop token is neither emitted nor ingested. Every emitted token is ingested, but the last one
@@ -57,13 +57,20 @@ struct KnownPrompt {
   std::span<const float> logits;  // after them: [vocab]; needed when they are the whole prompt
 };
 
-// What one Accept brought.
-struct GenerationStep {
-  bool emitted = false;  // a token was picked and emitted; the next three are its
+struct EmittedToken {
   int32_t id = 0;
   float probability = 0.0f;            // see Picked
   Channel channel = Channel::kAnswer;  // of its text
   std::vector<TextPiece> text;         // text that may be shown now, in order; often empty
+};
+
+// What one Accept brought.
+struct GenerationStep {
+  std::vector<EmittedToken> tokens;  // picked and emitted, in order
+  // Last positions of the sequence whose logits were looked at: token i was picked from row i. A
+  // row without a token is the last: it gave a stop token, or nothing was to be generated.
+  size_t rows = 0;
+  std::vector<TextPiece> text;  // what was still held back when no token came with the end
   FinishReason finish = FinishReason::kNone;
 };
 
@@ -126,8 +133,13 @@ class Generation {
   std::span<const int32_t> emitted() const { return emitted_; }
   // Selections made so far, for SamplingOptions::first_draw of the next turn.
   uint64_t draws() const { return draws_; }
-  // Logits of the last forward that wanted any: [vocab].
+  // Logits after the last token of the sequence, or what was known of them: [vocab].
   std::span<const float> logits() const { return logits_; }
+  // Row `i` of the last step, see GenerationStep::rows; until the next NextItem.
+  std::span<const float> row(size_t i) const {
+    const size_t vocab = logits_.size();
+    return std::span(logits_).subspan(i * vocab, vocab);
+  }
   const GenerationOptions& options() const { return options_; }
   const GenerationTimes& times() const { return times_; }
   Sequence& sequence() { return sequence_; }
@@ -139,9 +151,9 @@ class Generation {
              GenerationOptions options);
 
   Result<GenerationStep> PromptDone();
-  Result<GenerationStep> Select();
+  Status Select(GenerationStep& step);
   void Emit(const Picked& picked, GenerationStep& step);
-  void Finish(FinishReason reason, GenerationStep& step);
+  void Finish(FinishReason reason, std::vector<TextPiece>& text);
 
   Sequence& sequence_;
   std::vector<int32_t> prompt_;

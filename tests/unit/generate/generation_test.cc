@@ -80,6 +80,15 @@ class ToyModel final : public Model {
   ModelInfo info_;
 };
 
+std::string TextOf(const GenerationStep& step) {
+  std::string text;
+  for (const EmittedToken& token : step.tokens) {
+    for (const TextPiece& piece : token.text) text += piece.text;
+  }
+  for (const TextPiece& piece : step.text) text += piece.text;
+  return text;
+}
+
 class GenerationTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -115,10 +124,9 @@ class GenerationTest : public ::testing::Test {
   std::string Run(Generation& generation) {
     std::string text;
     const Status status = GenerateAll(model_, *executor_, generation, [&](const auto& step) {
-      for (const TextPiece& piece : step.text) {
-        EXPECT_TRUE(DecodeUtf8(piece.text));
-        text += piece.text;
-      }
+      const std::string more = TextOf(step);
+      EXPECT_TRUE(DecodeUtf8(more));
+      text += more;
       return true;
     });
     EXPECT_TRUE(status) << status.error().ToString();
@@ -172,7 +180,8 @@ TEST_F(GenerationTest, PromptPiecesEndAtMultiplesOfTheBlock) {
         EXPECT_EQ(item.wanted, last ? LogitsWanted::kLast : LogitsWanted::kNone);
         const Result<GenerationStep> step = generation->Accept();
         ASSERT_TRUE(step);
-        EXPECT_EQ(step->emitted, last);
+        EXPECT_EQ(step->tokens.size(), last ? 1u : 0u);
+        EXPECT_EQ(step->rows, last ? 1u : 0u);
         ++pieces;
       }
       EXPECT_LE(pieces, 333 / (max - 63) + 2);
@@ -209,11 +218,11 @@ TEST_F(GenerationTest, AKnownPromptGivesTheSameTokensWithoutBeingRead) {
     std::string first;
     const auto begun = generation.Begin();
     ASSERT_TRUE(begun);
-    EXPECT_EQ(begun->emitted, known == 150);
-    for (const TextPiece& piece : begun->text) first += piece.text;
+    EXPECT_EQ(begun->tokens.size(), known == 150 ? 1u : 0u);
+    first += TextOf(*begun);
     const auto again = generation.Begin();  // the first token is picked once
     ASSERT_TRUE(again);
-    EXPECT_FALSE(again->emitted);
+    EXPECT_TRUE(again->tokens.empty());
     EXPECT_EQ(first + Run(generation), text);
     EXPECT_EQ(std::accumulate(model_.pieces.begin(), model_.pieces.end(), size_t{0}),
               150 - known + 9);
@@ -350,7 +359,7 @@ TEST_F(GenerationTest, CancelGivesTheTextHeldBack) {
   auto generation = Make(sequence_, {1}, options);
   std::string text;
   const Status status = GenerateAll(model_, *executor_, *generation, [&](const auto& step) {
-    for (const TextPiece& piece : step.text) text += piece.text;
+    text += TextOf(step);
     return generation->emitted().size() < 2;
   });
   ASSERT_TRUE(status);
