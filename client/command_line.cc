@@ -41,15 +41,16 @@ bool ParseReal(const std::string& text, RealRange range, double& value) {
 }  // namespace
 
 CLI::Validator OneOf(std::vector<std::string> names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
+  // Completions read the names from the description.
   return CLI::Validator(
-      [names = std::move(names)](const std::string& given) -> std::string {
+      [names = std::move(names), list](const std::string& given) -> std::string {
         if (std::find(names.begin(), names.end(), given) != names.end()) return {};
-        std::string list;
-        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
         const std::string meant = cli::DidYouMean(given, names);
         return "\"" + given + "\" is none of " + list + (meant.empty() ? "" : "; " + meant);
       },
-      "");
+      "{" + list + "}");
 }
 
 CommandLine::CommandLine(const Command& command)

@@ -133,6 +133,10 @@ constexpr std::array kCommands = {
             "  mk pck info --model story-k3 --json | jq .models[].states\n"
             "  mk pck clean",
             PckCommand},
+    Command{"cachereplay", "How caches of experts would have done on recorded demands",
+            "  mk cachereplay demands.trace\n"
+            "  mk cachereplay --entries 100,200 --top-k 6 --json a.trace b.trace | jq .traces",
+            CacheReplayCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

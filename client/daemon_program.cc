@@ -1,9 +1,14 @@
 #include "client/daemon_program.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
+
+#include "client/report.h"
 
 namespace mk::client {
 
@@ -22,6 +27,19 @@ std::string DaemonProgram() {
   }
   std::string beside = DaemonBesideMk();
   return beside.empty() ? kDaemonName : beside;
+}
+
+int BecomeDaemonTool(std::vector<std::string> arguments) {
+  std::string program = DaemonProgram();
+  std::vector<char*> pointers = {program.data()};
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::execvp(pointers[0], pointers.data());
+  return ReportError({protocol::ErrorCode::kUnreachable,
+                      "cannot run " + program + ": " + std::strerror(errno),
+                      "install microkimid beside mk, or set MICROKIMI_DAEMON",
+                      {}});
 }
 
 }  // namespace mk::client

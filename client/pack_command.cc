@@ -3,14 +3,9 @@
 
 #include "client/pack_command.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -115,7 +110,7 @@ std::string Decimal(double value) {
 
 // What the tool is called with: the same, without defaults.
 std::vector<std::string> Arguments(const CLI::App& app, const PackSettings& settings) {
-  std::vector<std::string> arguments = {DaemonProgram(), "pack", settings.action};
+  std::vector<std::string> arguments = {"pack", settings.action};
   const auto add = [&](const char* option, const std::string& value) {
     if (app.count(option) > 0) arguments.insert(arguments.end(), {option, value});
   };
@@ -145,16 +140,7 @@ int PackCommand(const Command& command, int argc, char** argv) {
   if (std::string problem = Problem(line.app(), settings, *action); !problem.empty()) {
     return ReportUsage(problem, "`mk pack --help` lists the options, with examples");
   }
-  const std::vector<std::string> arguments = Arguments(line.app(), settings);
-  std::vector<char*> pointers;
-  for (const std::string& text : arguments) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
-  ::execvp(pointers[0], pointers.data());
-  return ReportError({protocol::ErrorCode::kUnreachable,
-                      "cannot run " + arguments[0] + ": " + std::strerror(errno),
-                      "install microkimid beside mk, or set MICROKIMI_DAEMON",
-                      {}});
+  return BecomeDaemonTool(Arguments(line.app(), settings));
 }
 
 }  // namespace mk::client

@@ -18,6 +18,7 @@
 #include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/pack_tool.h"
+#include "daemon/replay_tool.h"
 #include "daemon/server.h"
 #include "protocol/log_path.h"
 #include "protocol/version.h"
@@ -166,7 +167,9 @@ int Detach(const Options& options) {
 }
 
 int Main(int argc, const char* const* argv) {
-  if (argc > 1 && std::string_view(argv[1]) == kPackTool) return PackTool(argc - 1, argv + 1);
+  const std::string_view tool = argc > 1 ? argv[1] : "";
+  if (tool == kPackTool) return PackTool(argc - 1, argv + 1);
+  if (tool == kReplayTool) return ReplayTool(argc - 1, argv + 1);
   auto parsed = ParseOptions(argc, argv, "microkimid " + std::string(protocol::BuildId()));
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const Options& options = std::get<Options>(parsed);

@@ -2,15 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "daemon/errors.h"
 #include "daemon/pack_names.h"
 #include "daemon/pack_report.h"
+#include "daemon/tool_output.h"
 #include "engine/base/atomic_file.h"
 #include "engine/base/file.h"
 #include "engine/pack/pack_file.h"
@@ -43,18 +42,7 @@ Result<PackTarget> Target(const Arguments& arguments, const std::string& text) {
 }
 
 int Print(const Arguments& arguments, const ordered_json& json, const std::string& text) {
-  const std::string out = arguments.json ? json.dump() + "\n" : text;
-  const bool written = std::fwrite(out.data(), 1, out.size(), stdout) == out.size();
-  if (std::fflush(stdout) == 0 && written) return protocol::kExitDone;
-  std::fprintf(stderr, "mk: the output could not be written\n");
-  return protocol::kExitFailed;
-}
-
-int Report(const Error& error) {
-  const protocol::Error wire = ToProtocol(error);
-  std::fprintf(stderr, "mk: %s\n", wire.message.c_str());
-  if (!wire.hint.empty()) std::fprintf(stderr, "  hint: %s\n", wire.hint.c_str());
-  return protocol::ExitCodeOf(wire.code);
+  return PrintOut(arguments.json ? json.dump() + "\n" : text);
 }
 
 int List(const Arguments& arguments) {
@@ -66,7 +54,7 @@ int List(const Arguments& arguments) {
       names.push_back(name.substr(0, name.size() - kPackSuffix.size()));
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    return Report(SystemError(error.value(), "list", PackFolder().string()));
+    return ReportFailure(SystemError(error.value(), "list", PackFolder().string()));
   }
   std::sort(names.begin(), names.end());
   ordered_json json = {{"packs", ordered_json::array()}};
@@ -91,7 +79,7 @@ int Look(const Arguments& arguments, bool verify) {
   std::optional<Error> first;
   for (const std::string& pack : arguments.packs) {
     Result<std::string> path = FindPack(pack);
-    if (!path) return Report(path.error());
+    if (!path) return ReportFailure(path.error());
     const Result<PackInfo> info = verify ? VerifyPack(*path) : DescribePack(*path);
     ordered_json one = info ? ToJson(*info) : ordered_json{{"error", info.error().message}};
     one["path"] = *path;
@@ -101,20 +89,20 @@ int Look(const Arguments& arguments, bool verify) {
     } else if (!first) {
       first = info.error();
     } else {
-      (void)Report(info.error());
+      (void)ReportFailure(info.error());
     }
   }
   const int code = Print(arguments, json, text);
-  return first ? Report(*first) : code;
+  return first ? ReportFailure(*first) : code;
 }
 
 int Diff(const Arguments& arguments) {
   const Result<std::string> a = FindPack(arguments.packs[0]);
-  if (!a) return Report(a.error());
+  if (!a) return ReportFailure(a.error());
   const Result<std::string> b = FindPack(arguments.packs[1]);
-  if (!b) return Report(b.error());
+  if (!b) return ReportFailure(b.error());
   const Result<PackDifference> difference = DiffPacks(*a, *b);
-  if (!difference) return Report(difference.error());
+  if (!difference) return ReportFailure(difference.error());
   return Print(arguments, ToJson(*difference), ToText(*difference));
 }
 
@@ -157,12 +145,12 @@ int Make(const Arguments& arguments) {
     out = fs::path(arguments.packs[0]).stem().string();
   }
   const Result<PackTarget> target = Target(arguments, out);
-  if (!target) return Report(target.error());
+  if (!target) return ReportFailure(target.error());
   const bool copies = arguments.action == "export" || arguments.action == "import";
   const Result<std::string> from = FindPack(arguments.packs[0]);
-  if (!from) return Report(from.error());
+  if (!from) return ReportFailure(from.error());
   const Result<PackInfo> made = copies ? Copy(*from, *target) : Combine(arguments, *target);
-  if (!made) return Report(made.error());
+  if (!made) return ReportFailure(made.error());
   ordered_json json = ToJson(*made);
   json["path"] = target->path;
   std::string text = target->path + ": " + InOneLine(*made) + "\n";
@@ -175,17 +163,18 @@ int Remove(const Arguments& arguments) {
   std::string text;
   for (const std::string& pack : arguments.packs) {
     const Result<std::string> path = FindPack(pack);
-    if (!path) return Report(path.error());
+    if (!path) return ReportFailure(path.error());
     if (const Result<OpenedFile> there = OpenForReading(*path); !there) {
-      return Report(there.error());
+      return ReportFailure(there.error());
     }
     // Damaged packs may go; what is no pack may not.
     if (Status is_pack = CheckPackTarget(*path, true); !is_pack) {
-      return Report({ErrorCode::kInvalidArgument, *path + " is not a memory pack",
-                     "mk pack removes packs only"});
+      return ReportFailure({ErrorCode::kInvalidArgument, *path + " is not a memory pack",
+                            "mk pack removes packs only"});
     }
     std::error_code error;
-    if (!fs::remove(*path, error)) return Report(SystemError(error.value(), "remove", *path));
+    if (!fs::remove(*path, error))
+      return ReportFailure(SystemError(error.value(), "remove", *path));
     json["removed"].push_back(*path);
     text += "removed " + *path + "\n";
   }
@@ -224,12 +213,13 @@ int PackTool(int argc, const char* const* argv) {
                        : arguments.action == "diff" || arguments.action == "merge" ? 2
                                                                                    : 1;
   if (arguments.packs.size() < least) {
-    return Report({ErrorCode::kInvalidArgument, "too few packs for " + arguments.action, ""});
+    return ReportFailure(
+        {ErrorCode::kInvalidArgument, "too few packs for " + arguments.action, ""});
   }
   try {
     return Run(arguments);
   } catch (const std::exception& exception) {
-    return Report({ErrorCode::kInternal, exception.what(), ""});
+    return ReportFailure({ErrorCode::kInternal, exception.what(), ""});
   }
 }
 
