@@ -37,6 +37,7 @@ struct BatchItemOf {
   size_t first_row = 0;
   size_t tokens = 0;
   size_t position = 0;  // of the first row
+  bool draft = false;   // may be taken back
 };
 
 template <typename S>

@@ -19,6 +19,10 @@ Status CheckTokens(size_t index, const ForwardItem& item, size_t vocab) {
     return Invalid(index, "token id " + std::to_string(token) + " is outside the vocabulary",
                    "ids go from 0 to " + std::to_string(vocab - 1));
   }
+  if (item.draft && item.tokens.size() > kMaxDraftTokens) {
+    return Invalid(index, std::to_string(item.tokens.size()) + " tokens are too many for a draft",
+                   "guess at most " + std::to_string(kMaxDraftTokens) + " tokens at a time");
+  }
   const size_t rows = LogitRows(item);
   if (rows > 0 && item.logits.size() != rows * vocab) {
     return Invalid(index,

@@ -85,9 +85,12 @@ Status MkimModel::Forward(Executor& executor, std::span<ForwardItem> items,
     try {
       for (const ForwardItem& item : items) {
         auto* sequence = static_cast<ModelSequence*>(item.sequence);
-        if (Status room = sequence->Reserve(item.tokens.size()); !room) return room;
+        if (Status room = sequence->Reserve(item.tokens.size(), item.draft); !room) return room;
       }
       started = true;
+      for (const ForwardItem& item : items) {
+        static_cast<ModelSequence*>(item.sequence)->Begin(item.tokens.size(), item.draft);
+      }
       return RunGroups(executor, items, observer);
     } catch (const std::bad_alloc&) {
       return Fail(ErrorCode::kOutOfMemory, "no memory for the scratch of a forward pass",

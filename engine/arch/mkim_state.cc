@@ -54,7 +54,7 @@ std::vector<StatePage> MkimModel::Pages(const Sequence& sequence) const {
 Result<StateKey> MkimModel::KeyOf(const Sequence& sequence) const {
   Result<const ModelSequence*> own = OwnSequence(sequence);
   if (!own) return Fail(own.error());
-  return StateKey{(*own)->options(), sequence.length(), sequence.rewindable()};
+  return StateKey{(*own)->options(), sequence.length(), (*own)->kept_rewindable()};
 }
 
 Result<std::vector<StateSection>> MkimModel::Sections(const StateKey& key) const {
@@ -76,7 +76,7 @@ Status MkimModel::Save(const Sequence& sequence, const StateKey& form,
   if (!own) return Fail(own.error());
   const SequenceOptions& options = (*own)->options();
   const bool expand = form.options.expanded_kv && !options.expanded_kv;
-  if (form.length != sequence.length() || form.rewindable != sequence.rewindable() ||
+  if (form.length != sequence.length() || form.rewindable != (*own)->kept_rewindable() ||
       form.options.precision != options.precision ||
       (options.expanded_kv && !form.options.expanded_kv)) {
     return Fail(ErrorCode::kInvalidArgument, "a sequence is not in the form that is to be saved",

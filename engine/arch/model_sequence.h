@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -24,8 +25,15 @@ class ModelSequence : public Sequence {
   bool broken() const { return broken_; }
   void MarkBroken() { broken_ = true; }
 
-  // Makes room for the next `tokens` positions; changes nothing that can be observed. kOutOfMemory.
-  virtual Status Reserve(size_t tokens) = 0;
+  // Makes room for the next `tokens` positions, which may be a draft; changes nothing that can be
+  // observed. kOutOfMemory.
+  virtual Status Reserve(size_t tokens, bool draft) = 0;
+  // A forward pass over these positions begins, for which there is room: the draft before it is
+  // final.
+  virtual void Begin(size_t tokens, bool draft) = 0;
+  // What StateKey::rewindable says: tokens by which the state could go back without what drafts
+  // keep.
+  virtual size_t kept_rewindable() const { return 0; }
   // Every piece of memory that the state lies in.
   virtual void VisitPages(FunctionRef<void(const SharedPage&)> visit) const = 0;
   // Bytes of state_bytes() that no other sequence shares at this moment.
@@ -46,6 +54,8 @@ class ModelSequence : public Sequence {
   ModelSequence(const void* owner, const SequenceOptions& options)
       : owner_(owner), options_(options) {}
   void set_length(size_t length) { length_ = length; }
+  // Whether Rewind may go back to this length. kInvalidArgument.
+  Status CheckRewind(size_t length) const;
 
  private:
   const void* owner_;
@@ -53,6 +63,12 @@ class ModelSequence : public Sequence {
   size_t length_ = 0;
   bool broken_ = false;
 };
+
+// Tokens for which room is made when a draft has `tokens`: drafts grow and shrink with their luck.
+inline size_t DraftCapacity(size_t tokens) {
+  constexpr size_t kStep = 8;
+  return std::min((tokens + kStep - 1) / kStep * kStep, kMaxDraftTokens);
+}
 
 inline size_t ModelSequence::own_bytes() const {
   size_t bytes = 0;

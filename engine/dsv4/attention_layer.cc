@@ -138,7 +138,7 @@ Status Project(const AttentionPass& pass, const Activations& x) {
   return PrepareRows(pass, "index query", nullptr, PrepareQuery);
 }
 
-// Takes what the next tokens will need into the rings.
+// Takes what the next tokens will need into the rings, or keeps it apart for a draft.
 Status StoreRows(const AttentionPass& pass) {
   const Dsv4Shape& shape = pass.shape;
   const size_t row_bytes = shape.cached_row().bytes();
@@ -146,12 +146,12 @@ Status StoreRows(const AttentionPass& pass) {
   return ForRows(pass.batch, pass.batch.rows, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       const BatchItem& item = *pass.scratch.item_of_row[row];
-      const size_t left = item.first_row + item.tokens - row;  // this one included
+      // This one included; a draft keeps all.
+      const size_t left = item.draft ? 0 : item.first_row + item.tokens - row;
       const size_t position = pass.scratch.position(row);
       if (left <= shape.window_slots()) {
-        std::memcpy(
-            item.sequence->WindowSlots(pass.layer) + position % shape.window_slots() * row_bytes,
-            pass.scratch.kept_rows + row * row_bytes, row_bytes);
+        std::memcpy(item.sequence->WindowRow(pass.layer, position),
+                    pass.scratch.kept_rows + row * row_bytes, row_bytes);
       }
       if (!compressed || left > shape.compressor_slots(pass.layer)) continue;
       const float* in = pass.Input(row);

@@ -37,6 +37,10 @@ uint64_t Dsv4Model::state_bytes(size_t tokens) const {
   return bytes;
 }
 
+uint64_t Dsv4Model::draft_bytes(size_t tokens) const {
+  return DraftBytes(*shape_, tokens);
+}
+
 void Dsv4Model::LayOutTables(SpineBuilder& builder) {
   dsv4::LayOutTables(builder, *shape_, tables_);
 }
@@ -62,7 +66,7 @@ Status Dsv4Model::Run(const ForwardGroup& group) const {
   for (size_t i = 0; i < items.size(); ++i) {
     auto* sequence = static_cast<Dsv4Sequence*>(group.items[i].sequence);
     const size_t tokens = group.items[i].tokens.size();
-    items[i] = {group.indices[i], sequence, rows, tokens, sequence->length()};
+    items[i] = {group.indices[i], sequence, rows, tokens, sequence->length(), group.items[i].draft};
     rows += tokens;
   }
   // Of norms, mixers and activations: measured at 512 channels.

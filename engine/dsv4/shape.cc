@@ -65,13 +65,21 @@ InputParts Dsv4Shape::Inputs(size_t layer) const {
   return parts;
 }
 
+size_t Dsv4Shape::compressor_token_bytes(size_t layer) const {
+  if (ratio[layer] == 0) return 0;
+  const size_t values = compressor_width(layer) + (indexed(layer) ? 2 * index_dim : 0);
+  return 2 * values * sizeof(float);
+}
+
 size_t Dsv4Shape::ring_bytes() const {
   size_t bytes = layers * window_slots() * cached_row().bytes();
-  for (size_t l = 0; l < layers; ++l) {
-    if (ratio[l] == 0) continue;
-    const size_t values = compressor_width(l) + (indexed(l) ? 2 * index_dim : 0);
-    bytes += compressor_slots(l) * 2 * values * sizeof(float);
-  }
+  for (size_t l = 0; l < layers; ++l) bytes += compressor_slots(l) * compressor_token_bytes(l);
+  return bytes;
+}
+
+size_t Dsv4Shape::draft_token_bytes() const {
+  size_t bytes = layers * cached_row().bytes();
+  for (size_t l = 0; l < layers; ++l) bytes += compressor_token_bytes(l);
   return bytes;
 }
 

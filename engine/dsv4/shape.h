@@ -104,9 +104,13 @@ struct Dsv4Shape {
   size_t compressor_slots(size_t layer) const {
     return (indexed(layer) ? 2 * ratio[layer] : ratio[layer]) + kRewindTokens;
   }
+  // Of both compressors, for one token.
+  size_t compressor_token_bytes(size_t layer) const;
   // Bytes of all rings, and what a token adds to the compressed rows, rounded up.
   size_t ring_bytes() const;
   size_t bytes_per_token() const;
+  // What a token gives to the rings, which a draft keeps apart.
+  size_t draft_token_bytes() const;
 };
 
 }  // namespace mk::dsv4

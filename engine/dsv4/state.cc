@@ -81,7 +81,7 @@ std::byte* Dsv4Sequence::StateRow(const StateSection& section, size_t row) const
   const size_t position = length() - section.dims[0] + row;  // of rings
   switch (section.array) {
     case StateArray::kWindowRows:
-      return WindowSlots(layer) + position % shape_->window_slots() * shape_->cached_row().bytes();
+      return WindowRow(layer, position);
     case StateArray::kCompressedRows:
       return CompressedRow(layer, row);
     case StateArray::kCompressorInputs:
@@ -119,8 +119,9 @@ void Dsv4Sequence::ReadState(const StateSection& section, std::span<std::byte> o
 }
 
 Status Dsv4Sequence::Grow(const StateKey& key) {
-  if (Status room = Reserve(key.length); !room) return room;
+  if (Status room = Reserve(key.length, false); !room) return room;
   set_length(key.length);
+  settled_ = key.length;
   // What cannot be gone back to has been overwritten.
   const size_t most = std::min(key.length, kRewindTokens);
   written_ = key.rewindable < most ? key.length + kRewindTokens - key.rewindable : 0;

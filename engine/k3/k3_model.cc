@@ -1,5 +1,6 @@
 #include "engine/k3/k3_model.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,10 @@ uint64_t K3Model::state_bytes(size_t tokens) const {
   return info().state_bytes + pages * kPageTokens * info().bytes_per_token;
 }
 
+uint64_t K3Model::draft_bytes(size_t tokens) const {
+  return KdaDraft::Bytes(*shape_, std::min(tokens, kMaxDraftTokens));
+}
+
 void K3Model::LayOutTables(SpineBuilder& builder) {
   embedding_ = builder.Table("embed_tokens.weight", shape_->vocab, shape_->hidden).data();
 }
@@ -66,7 +71,7 @@ Status K3Model::Run(const ForwardGroup& group) const {
   for (size_t i = 0; i < items.size(); ++i) {
     auto* sequence = static_cast<K3Sequence*>(group.items[i].sequence);
     const size_t tokens = group.items[i].tokens.size();
-    items[i] = {group.indices[i], sequence, rows, tokens, sequence->length()};
+    items[i] = {group.indices[i], sequence, rows, tokens, sequence->length(), group.items[i].draft};
     rows += tokens;
   }
   // Norms, router and activations: measured at 512 channels.

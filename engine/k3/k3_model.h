@@ -19,6 +19,7 @@ class K3Model final : public MkimModel {
   explicit K3Model(std::shared_ptr<const MkimFile> file);
 
   uint64_t state_bytes(size_t tokens) const override;
+  uint64_t draft_bytes(size_t tokens) const override;
 
  protected:
   void Describe(ModelInfo& info) const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/k3/kda_draft.h"
 #include "engine/kernels/activations.h"
 #include "engine/kernels/causal_conv.h"
 #include "engine/kernels/delta_rule.h"
@@ -61,7 +62,7 @@ void PrepareHead(const Head& h, std::span<float> beta) {
     float* out = h.scratch.conv + h.item.first_row * 3 * p + part * p;
     CausalConvSilu(conv, begin, begin + shape.kda_dim, h.input(0) + part * p,
                    shape.kda_input_rows(), h.item.tokens,
-                   h.item.sequence->ConvHistory(h.layer, part), out, 3 * p);
+                   h.item.sequence->After(h.layer).Window(part), out, 3 * p);
   }
   if (HeadDecays(shape)) {
     MatMulJob decay = DecayProduct(shape, h.weights, h.scratch, h.item.first_row, h.item.tokens);
@@ -83,13 +84,53 @@ void PrepareHead(const Head& h, std::span<float> beta) {
   Sigmoid(beta, beta);
 }
 
+// Takes the state before the pass through the tokens of the last draft that were kept. A draft then
+// goes on with windows of its own.
+void StartHead(const Head& h) {
+  const K3Shape& shape = h.shape;
+  const K3Sequence& sequence = *h.item.sequence;
+  const K3Sequence::KdaState state = sequence.Before(h.layer);
+  const size_t begin = h.channel();
+  const size_t end = begin + shape.kda_dim;
+  if (const size_t replay = sequence.replay(); replay > 0) {
+    const float* const rows = sequence.DraftRows(h.layer);
+    for (size_t part = 0; part < 3; ++part) {
+      ReplayWindow(shape, rows, replay, part, begin, end, state.Window(part));
+    }
+    ReplayMatrix(shape, rows, replay, h.head, state.Matrix(h.head), state.Matrix(h.head));
+  }
+  if (!h.item.draft) return;
+  for (size_t row = 0; row < 3 * (shape.conv_taps - 1); ++row) {
+    const size_t offset = row * shape.kda_width + begin;
+    std::copy_n(state.data + offset, shape.kda_dim, sequence.After(h.layer).data + offset);
+  }
+}
+
+// Keeps what the recurrence reads of a draft.
+void KeepHead(const Head& h, std::span<const float> beta) {
+  const size_t p = h.shape.kda_width;
+  float* row = h.item.sequence->DraftRows(h.layer);
+  for (size_t t = 0; t < h.item.tokens; ++t, row += KdaDraft::RowFloats(h.shape)) {
+    const float* raw = h.input(t) + h.channel();
+    KeepInputs(h.shape, h.head,
+               {{raw, raw + p, raw + 2 * p},
+                h.conv(t, 1).data(),
+                h.conv(t, 2).data(),
+                h.decay(t).data(),
+                beta[t]},
+               row);
+  }
+}
+
 // The recurrence: blocks of 64 tokens at multiples of 64 as chunks when allowed, everything else
-// token by token, so that where a prompt is cut does not matter.
+// token by token, so that where a prompt is cut does not matter. Drafts are token by token as a
+// whole: they stand for tokens that come one at a time.
 void RunHead(const Head& h, std::span<const float> beta, std::span<float> chunk_scratch) {
   static_assert(kPrefillBlock == kDeltaRuleChunk);
   const K3Shape& shape = h.shape;
-  float* state = h.item.sequence->Matrix(h.layer, h.head);
-  const bool chunked = h.item.sequence->options().chunked_prefill;
+  const float* from = h.item.sequence->Before(h.layer).Matrix(h.head);
+  float* const state = h.item.sequence->After(h.layer).Matrix(h.head);
+  const bool chunked = h.item.sequence->options().chunked_prefill && !h.item.draft;
   size_t t = 0;
   while (t < h.item.tokens) {
     DeltaRuleInput in;
@@ -109,9 +150,10 @@ void RunHead(const Head& h, std::span<const float> beta, std::span<float> chunk_
       t += kPrefillBlock;
     } else {
       const size_t steps = std::min(left, kPrefillBlock - in_block);
-      DeltaRuleSteps(in, steps, state, out, shape.kda_width);
+      DeltaRuleSteps(in, steps, from, state, out, shape.kda_width);
       t += steps;
     }
+    from = state;
   }
 }
 
@@ -171,7 +213,9 @@ Status KdaForward(const K3Shape& shape, const KdaWeights& weights, size_t index,
     const std::span<float> own =
         scratch.worker.subspan(worker * scratch.worker_floats, scratch.worker_floats);
     const std::span<float> beta = own.subspan(chunk_floats, head.item.tokens);
+    StartHead(head);
     PrepareHead(head, beta);
+    if (head.item.draft) KeepHead(head, beta);
     RunHead(head, beta, own.first(chunk_floats));
     FinishHead(head);
   });

@@ -30,7 +30,7 @@ void ForPages(size_t length, const Body& body) {
 
 Result<std::vector<StateSection>> K3Model::LayOutState(const StateKey& key) const {
   if (key.rewindable != 0) {
-    return Fail(ErrorCode::kInvalidArgument, "no state of a K3 model can go back");
+    return Fail(ErrorCode::kInvalidArgument, "no saved state of a K3 model can go back");
   }
   const K3Shape& s = *shape_;
   const LatentShape bytes{s.kv_rank, s.rope};
@@ -64,11 +64,9 @@ void K3Sequence::ReadState(const StateSection& section, std::span<std::byte> out
   const size_t values = s.mla_heads * s.value;
   switch (section.array) {
     case StateArray::kKdaConv:
-      std::memcpy(out.data(), ConvHistory(layer, 0), out.size());
-      return;
+      return ReplayWindows(layer, FloatsOf(out).data());
     case StateArray::kKdaMatrix:
-      std::memcpy(out.data(), Matrix(layer, 0), out.size());
-      return;
+      return ReplayMatrices(layer, FloatsOf(out).data());
     case StateArray::kLatentRows:
       return ForPages(length(), [&](size_t first, size_t count) {
         std::copy_n(KvRow(layer, first), count * kv_row(), FloatsOf(out).data() + first * kv_row());
@@ -100,8 +98,9 @@ void K3Sequence::ReadState(const StateSection& section, std::span<std::byte> out
 }
 
 Status K3Sequence::Grow(const StateKey& key) {
-  if (Status room = Reserve(key.length); !room) return room;
+  if (Status room = Reserve(key.length, false); !room) return room;
   set_length(key.length);
+  settled_ = key.length;
   return {};
 }
 
@@ -121,10 +120,10 @@ bool K3Sequence::WriteState(const StateSection& section, std::span<const std::by
   }
   switch (section.array) {
     case StateArray::kKdaConv:
-      std::memcpy(ConvHistory(layer, 0), in.data(), in.size());
+      std::memcpy(Before(layer).Window(0), in.data(), in.size());
       return true;
     case StateArray::kKdaMatrix:
-      std::memcpy(Matrix(layer, 0), in.data(), in.size());
+      std::memcpy(Before(layer).Matrix(0), in.data(), in.size());
       return true;
     case StateArray::kLatentRows:
       ForPages(length(), [&](size_t first, size_t count) {

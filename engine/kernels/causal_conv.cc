@@ -53,6 +53,11 @@ HWY_EXPORT(CausalConvSiluImpl);
 void CausalConvSilu(const CausalConv& conv, size_t begin, size_t end, const float* x, size_t ldx,
                     size_t n, float* history, float* y, size_t ldy) {
   HWY_DYNAMIC_DISPATCH(CausalConvSiluImpl)(conv, begin, end, x, ldx, n, history, y, ldy);
+  AdvanceConvHistory(conv, begin, end, x, ldx, n, history);
+}
+
+void AdvanceConvHistory(const CausalConv& conv, size_t begin, size_t end, const float* x,
+                        size_t ldx, size_t n, float* history) {
   const size_t kept = conv.taps - 1;
   const size_t old = n < kept ? kept - n : 0;  // rows of history that stay, moved to the front
   for (size_t row = 0; row < kept; ++row) {

@@ -23,5 +23,8 @@ struct CausalConv {
 // and written by nobody else.
 void CausalConvSilu(const CausalConv& conv, size_t begin, size_t end, const float* x, size_t ldx,
                     size_t n, float* history, float* y, size_t ldy);
+// What that does to `history`, and nothing else.
+void AdvanceConvHistory(const CausalConv& conv, size_t begin, size_t end, const float* x,
+                        size_t ldx, size_t n, float* history);
 
 }  // namespace mk

@@ -31,25 +31,37 @@ HWY_INLINE void StoreColumns(const V16& v, float* p, size_t width) {
   }
 }
 
-// One token, kBlock groups of 16 columns from `first` on; a partial group has `width` columns.
-template <size_t kBlock, bool kPartial>
-HWY_INLINE void StepColumns(const DeltaRuleInput& in, size_t token, float* HWY_RESTRICT state,
-                            size_t first, size_t width, float* HWY_RESTRICT out) {
+// A token's step from one state to another, which may be the same.
+struct Step {
+  const DeltaRuleInput& in;
+  size_t token;
+  const float* from;
+  float* state;
+  float* out;
+};
+
+// kBlock groups of 16 columns from `first` on; a partial group has `width` columns. Without kRead
+// the answer is left out.
+template <bool kRead, size_t kBlock, bool kPartial>
+HWY_INLINE void StepColumns(const Step& step, size_t first, size_t width) {
+  const DeltaRuleInput& in = step.in;
+  const size_t token = step.token;
   const size_t dim = in.dim;
-  const float* HWY_RESTRICT q = in.q + token * in.ld;
+  const float* HWY_RESTRICT q = kRead ? in.q + token * in.ld : nullptr;
   const float* HWY_RESTRICT k = in.k + token * in.ld;
   const float* HWY_RESTRICT decay = in.decay + token * in.ld_decay;
   const float* HWY_RESTRICT v = in.v + token * in.ld + first;
-  const float beta = in.beta[token];
+  const float beta = in.beta[token * in.ld_beta];
 
   V16 sum[kBlock];
   for (size_t b = 0; b < kBlock; ++b) sum[b] = Zero16();
   for (size_t i = 0; i < dim; ++i) {
-    float* row = state + i * dim + first;
+    const float* from = step.from + i * dim + first;
+    float* row = step.state + i * dim + first;
     const V16 decay_i = Set16(decay[i]);
     const V16 k_i = Set16(k[i]);
     for (size_t b = 0; b < kBlock; ++b) {
-      const V16 s = Mul16(LoadColumns<kPartial>(row + 16 * b, width), decay_i);
+      const V16 s = Mul16(LoadColumns<kPartial>(from + 16 * b, width), decay_i);
       StoreColumns<kPartial>(s, row + 16 * b, width);
       sum[b] = Fma16(k_i, s, sum[b]);
     }
@@ -60,30 +72,42 @@ HWY_INLINE void StepColumns(const DeltaRuleInput& in, size_t token, float* HWY_R
     sum[b] = Zero16();
   }
   for (size_t i = 0; i < dim; ++i) {
-    float* row = state + i * dim + first;
+    float* row = step.state + i * dim + first;
     const V16 write_i = Set16(beta * k[i]);
-    const V16 q_i = Set16(q[i]);
     for (size_t b = 0; b < kBlock; ++b) {
       const V16 s = Fma16(write_i, delta[b], LoadColumns<kPartial>(row + 16 * b, width));
       StoreColumns<kPartial>(s, row + 16 * b, width);
-      sum[b] = Fma16(q_i, s, sum[b]);
+      if (kRead) sum[b] = Fma16(Set16(q[i]), s, sum[b]);
     }
   }
-  for (size_t b = 0; b < kBlock; ++b) StoreColumns<kPartial>(sum[b], out + first + 16 * b, width);
+  if (!kRead) return;
+  float* const out = step.out + first;
+  for (size_t b = 0; b < kBlock; ++b) StoreColumns<kPartial>(sum[b], out + 16 * b, width);
 }
 
-void Steps(const DeltaRuleInput& in, size_t tokens, float* state, float* out, size_t ld_out) {
+template <bool kRead>
+HWY_INLINE void AllSteps(const DeltaRuleInput& in, size_t tokens, const float* from, float* state,
+                         float* out, size_t ld_out) {
   // Columns that the registers hold twice; wide blocks read the state as a stream.
   constexpr size_t kBlock = kV16Parts == 1 ? 8 : 4;
-  for (size_t t = 0; t < tokens; ++t) {
-    float* o = out + t * ld_out;
+  for (size_t t = 0; t < tokens; ++t, from = state) {
+    const Step step{in, t, from, state, kRead ? out + t * ld_out : nullptr};
     size_t j = 0;
     for (; j + 16 * kBlock <= in.dim; j += 16 * kBlock) {
-      StepColumns<kBlock, false>(in, t, state, j, 16, o);
+      StepColumns<kRead, kBlock, false>(step, j, 16);
     }
-    for (; j + 16 <= in.dim; j += 16) StepColumns<1, false>(in, t, state, j, 16, o);
-    if (j < in.dim) StepColumns<1, true>(in, t, state, j, in.dim - j, o);
+    for (; j + 16 <= in.dim; j += 16) StepColumns<kRead, 1, false>(step, j, 16);
+    if (j < in.dim) StepColumns<kRead, 1, true>(step, j, in.dim - j);
   }
+}
+
+void Steps(const DeltaRuleInput& in, size_t tokens, const float* from, float* state, float* out,
+           size_t ld_out) {
+  AllSteps<true>(in, tokens, from, state, out, ld_out);
+}
+
+void Writes(const DeltaRuleInput& in, size_t tokens, const float* from, float* state) {
+  AllSteps<false>(in, tokens, from, state, nullptr, 0);
 }
 
 }  // namespace
@@ -95,10 +119,15 @@ HWY_AFTER_NAMESPACE();
 namespace mk {
 
 HWY_EXPORT(Steps);
+HWY_EXPORT(Writes);
 
-void DeltaRuleSteps(const DeltaRuleInput& in, size_t tokens, float* state, float* out,
-                    size_t ld_out) {
-  HWY_DYNAMIC_DISPATCH(Steps)(in, tokens, state, out, ld_out);
+void DeltaRuleSteps(const DeltaRuleInput& in, size_t tokens, const float* from, float* state,
+                    float* out, size_t ld_out) {
+  HWY_DYNAMIC_DISPATCH(Steps)(in, tokens, from, state, out, ld_out);
+}
+
+void DeltaRuleWrites(const DeltaRuleInput& in, size_t tokens, const float* from, float* state) {
+  HWY_DYNAMIC_DISPATCH(Writes)(in, tokens, from, state);
 }
 
 }  // namespace mk

@@ -33,13 +33,17 @@ struct DeltaRuleInput {
   size_t ld = 0;                 // of q, k and v
   const float* decay = nullptr;  // e^g, in [0, 1]
   size_t ld_decay = 0;
-  const float* beta = nullptr;  // [tokens]
+  const float* beta = nullptr;  // of the first token
+  size_t ld_beta = 1;
 };
 
-// `tokens` steps, one after the other. state [dim][dim] is updated, out [tokens][ld_out] written;
-// out is apart from all inputs.
-void DeltaRuleSteps(const DeltaRuleInput& in, size_t tokens, float* state, float* out,
-                    size_t ld_out);
+// `tokens` steps, one after the other, from the state `from` [dim][dim]: out [tokens][ld_out] is
+// written, and `state` becomes the one after them. `state` may be `from`, or apart from it, which
+// then stays as it is; out is apart from all inputs.
+void DeltaRuleSteps(const DeltaRuleInput& in, size_t tokens, const float* from, float* state,
+                    float* out, size_t ld_out);
+// The same without reading: needs no queries. At least one token.
+void DeltaRuleWrites(const DeltaRuleInput& in, size_t tokens, const float* from, float* state);
 
 // Floats of scratch that DeltaRuleChunk needs.
 size_t DeltaRuleScratch(size_t dim);

@@ -262,7 +262,7 @@ void SolveDelta(const DeltaRuleInput& in, const ChunkBuffers& w, const float* st
       float* delta = w.delta + r * dim;
       RowTile<1>(dim, r - s, w.minus_kk + r * kChunk + s, {kChunk, 1}, w.delta + s * dim, dim,
                  delta, dim);
-      for (size_t j = 0; j < dim; ++j) delta[j] *= in.beta[r];
+      for (size_t j = 0; j < dim; ++j) delta[j] *= in.beta[r * in.ld_beta];
     }
   }
 }

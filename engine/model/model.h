@@ -86,13 +86,20 @@ class Sequence {
   virtual size_t length() const = 0;
   // Bytes of state held now.
   virtual size_t state_bytes() const = 0;
-  // An independent copy at the same point of time.
+  // An independent copy at the same point of time. It can go back as far as this one, and shares
+  // with it what that takes.
   virtual Result<std::unique_ptr<Sequence>> Clone() const = 0;
-  // How many of its last tokens it can forget. 0 for states that only go forward.
+  // How many of its last tokens it can forget. After a draft item (ForwardItem::draft) at least all
+  // of its tokens that are still there, else 0 for states that only go forward.
   virtual size_t rewindable() const { return 0; }
-  // Forgets the tokens from `length` on, as if they had never been fed. kInvalidArgument when that
-  // is more than rewindable(), and the sequence is as before.
+  // Forgets the tokens from `length` on, as if they had never been fed: whatever is done with the
+  // sequence then gives the bits of one that was fed only the others. Cheap, and may be repeated.
+  // kInvalidArgument when that is more than rewindable(), and the sequence is as before; also after
+  // a failed Forward.
   virtual Status Rewind(size_t length);
+  // Makes the last draft final and gives back the memory that drafts took (Model::draft_bytes),
+  // which is kept for the next draft otherwise. kOutOfMemory, and the sequence is as before.
+  virtual Status EndDraft() { return {}; }
 
  protected:
   Sequence() = default;
@@ -137,6 +144,12 @@ struct ForwardItem {
   std::span<const int32_t> tokens;  // at least one, each in [0, vocab)
   LogitsWanted wanted = LogitsWanted::kLast;
   std::span<float> logits;  // [rows wanted][vocab], written by Forward
+  // The tokens are guesses, kMaxDraftTokens at most: until the next Forward with the sequence, it
+  // can go back to any length from before this item on (Sequence::Rewind). They are read one after
+  // the other, wherever they begin and however many they are: the bits of logits and state are
+  // those of as many items of one token. Taking all, some or none of them then costs no second
+  // pass and no copy of the state.
+  bool draft = false;
 };
 
 // Worker pool and scratch of forward passes; one Forward at a time. Grows its scratch when a
@@ -145,6 +158,8 @@ class Executor;
 
 // Tokens that one Forward may carry in all its items together.
 inline constexpr size_t kMaxForwardTokens = 512;
+// Tokens that a draft item may carry: one that is settled and 64 guesses behind it.
+inline constexpr size_t kMaxDraftTokens = 65;
 // Block of the chunked delta rule, in tokens; prompts may be cut at its multiples.
 inline constexpr size_t kPrefillBlock = 64;
 
@@ -189,16 +204,21 @@ class Model {
   // The most that the state of a sequence holds when it has so many tokens, in any precision: its
   // pages are counted whole.
   virtual uint64_t state_bytes(size_t tokens) const = 0;
+  // The most that a sequence holds beside that from its first draft item on until EndDraft, when
+  // none of them has more than so many tokens. Its length is then the longest that it ever had,
+  // with the guesses that were taken back.
+  virtual uint64_t draft_bytes(size_t /*tokens*/) const { return 0; }
 
   // Fails with kOutOfMemory or kInvalidArgument (a precision that is not prepared).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const = 0;
 
   // Ingests every item's tokens and writes the logits that it wants. All sequences must be this
   // model's and distinct. Fails before touching any sequence on kInvalidArgument (no tokens, a
-  // token id out of range, a logits span of the wrong size, more than kMaxForwardTokens) and
-  // kContextOverflow. After kNumeric ("non-finite hidden state, layer l"), kIo or kOutOfMemory the
-  // sequences of the batch may be half-way between two states: drop them. The model refuses them
-  // from then on (kInvalidArgument), so that nobody can continue from garbage by mistake.
+  // token id out of range, a logits span of the wrong size, more than kMaxForwardTokens, a draft of
+  // more than kMaxDraftTokens) and kContextOverflow. After kNumeric ("non-finite hidden state,
+  // layer l"), kIo or kOutOfMemory the sequences of the batch may be half-way between two states:
+  // drop them. The model refuses them from then on (kInvalidArgument), so that nobody can continue
+  // from garbage by mistake.
   virtual Status Forward(Executor& executor, std::span<ForwardItem> items,
                          ForwardObserver* observer = nullptr) const = 0;
 

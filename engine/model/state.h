@@ -64,7 +64,7 @@ std::string SectionName(const StateSection& section);
 struct StateKey {
   SequenceOptions options;  // max_tokens does not matter here
   size_t length = 0;        // tokens
-  size_t rewindable = 0;    // as Sequence::rewindable()
+  size_t rewindable = 0;    // as Sequence::rewindable() when no draft is open
 };
 
 // Gets sections in order; the bytes are valid during the call.
@@ -72,8 +72,8 @@ using StateSink = std::function<Status(const StateSection&, std::span<const std:
 // Fills in the bytes of a section, section.bytes() of them.
 using StateSource = std::function<Status(const StateSection&, std::span<std::byte>)>;
 
-// A piece of memory that the state of a sequence lies in. As long as any sequence holds it, no other
-// one has its address, and sequences of which one is a copy of the other have some in common.
+// A piece of memory that the state of a sequence lies in. As long as any sequence holds it, no
+// other one has its address, and sequences of which one is a copy of the other have some in common.
 struct StatePage {
   const void* address = nullptr;
   size_t bytes = 0;

@@ -111,7 +111,7 @@ Outcome RunKernels(const Problem& p, bool chunked, size_t cut) {
       t += kDeltaRuleChunk;
     } else {
       const size_t steps = std::min(cut, p.count - t);
-      DeltaRuleSteps(p.From(t), steps, run.state.data(), out, p.dim);
+      DeltaRuleSteps(p.From(t), steps, run.state.data(), run.state.data(), out, p.dim);
       t += steps;
     }
   }
@@ -151,6 +151,29 @@ TEST(DeltaRule, ChunksMatchTheRecurrence) {
           EXPECT_LE(Relative(got.state, expected.state), 1e-5) << dim << " " << decay.low;
         });
       }
+    }
+  }
+}
+
+// Out of place, and without reading, the same states come out, and the first one stays.
+TEST(DeltaRule, AStateMayBeLeftAlone) {
+  for (const size_t dim : {1, 20, 64, 100, 128, 160}) {
+    for (const size_t tokens : {1, 2, 7}) {
+      const Problem p(dim, tokens, -5, 0, 4);
+      ForEachTarget([&] {
+        const FlushDenormals flush;
+        const Outcome expected = RunKernels(p, false, 1);
+        std::vector<float> out(tokens * dim), state(dim * dim, -1), written(dim * dim, -1);
+        const std::vector<float> from = p.state;
+        DeltaRuleSteps(p.From(0), tokens, from.data(), state.data(), out.data(), dim);
+        DeltaRuleInput no_queries = p.From(0);
+        no_queries.q = nullptr;
+        DeltaRuleWrites(no_queries, tokens, from.data(), written.data());
+        EXPECT_EQ(out, expected.out) << dim;
+        EXPECT_EQ(state, expected.state) << dim;
+        EXPECT_EQ(written, expected.state) << dim;
+        EXPECT_EQ(from, p.state) << dim;
+      });
     }
   }
 }
