@@ -19,6 +19,8 @@ constexpr std::array kValues = {
     ChatValue{"top-p", "top_p", "sample from the likeliest tokens of this total probability"},
     ChatValue{"top-k", "top_k", "sample from so many likeliest tokens; 0: all"},
     ChatValue{"min-p", "min_p", "leave out tokens less likely than this part of the likeliest"},
+    ChatValue{"spec", "spec", "guess so many tokens ahead at most; the answer is the same"},
+    ChatValue{"spec-rosa", "spec_rosa", "the same with a suffix automaton"},
     ChatValue{"seed", "seed", "of the first answer; the next ones have the next ones"},
     ChatValue{"max-new", "max_new", "tokens of an answer at most"},
     ChatValue{"stop", "stop", "text that ends an answer"},

@@ -71,6 +71,13 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddNumber("--top-k", top_k_, "Sample from so many likeliest tokens (0: all)", 0, 1 << 20);
   line.AddReal("--min-p", args.min_p,
                "Leave out tokens less likely than this part of the likeliest", {0, 1});
+  line.AddNumber("--spec", spec_,
+                 "Guess so many tokens ahead at most, from what the text said before; the answer "
+                 "is the same, text that repeats itself comes faster",
+                 0, protocol::kMaxSpec);
+  line.AddNumber("--spec-rosa", spec_rosa_,
+                 "The same with a suffix automaton, which knows what comes most often", 0,
+                 protocol::kMaxSpec);
   line.AddNumber("--seed", seed_, seed_doc);
   line.AddRepeated("--stop", args.stop, "Text that ends the answer; may be given several times")
       ->type_name("TEXT");
@@ -97,6 +104,8 @@ Status GenerationOptions::Take(protocol::RunArgs& args) const {
   if (!system_.empty()) args.system = system_;
   args.max_new = static_cast<uint32_t>(max_new_);
   args.top_k = static_cast<uint32_t>(top_k_);
+  args.spec = static_cast<uint32_t>(spec_);
+  args.spec_rosa = static_cast<uint32_t>(spec_rosa_);
   args.seed = seed_;
   args.chunked_prefill = !no_chunked_prefill_;
   args.prefix_cache = !no_prefix_cache_;

@@ -47,6 +47,8 @@ class GenerationOptions {
   bool no_prefix_cache_ = false;
   uint64_t max_new_;
   uint64_t top_k_ = 0;
+  uint64_t spec_ = 0;
+  uint64_t spec_rosa_ = 0;
   uint64_t save_format_ = 0;
   std::optional<uint64_t> seed_;
 };

@@ -16,6 +16,24 @@ std::string SavedText(const protocol::SavedPack& saved) {
          (saved.tokens == 1 ? " token, " : " tokens, ") + BytesText(saved.bytes) + took.data();
 }
 
+namespace {
+
+std::string SpeculationText(const protocol::SpeculationReport& report) {
+  std::array<char, 160> text;
+  const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  const uint64_t steps = report.passes + report.singles;
+  const uint64_t tokens = report.accepted + steps;
+  std::snprintf(text.data(), text.size(),
+                "drafts: %llu of %llu tokens accepted in %llu passes, %llu single steps, %.2f "
+                "tokens per pass",
+                number(report.accepted), number(report.drafted), number(report.passes),
+                number(report.singles),
+                steps > 0 ? static_cast<double>(tokens) / static_cast<double>(steps) : 0.0);
+  return text.data();
+}
+
+}  // namespace
+
 std::string RunStatsText(const protocol::RunDone& done) {
   std::array<char, 512> line;
   const std::string saved = done.saved ? "; " + SavedText(*done.saved) : std::string();
@@ -36,7 +54,9 @@ std::string RunStatsText(const protocol::RunDone& done) {
                 done.finish_reason.c_str(), static_cast<unsigned long long>(done.options.seed),
                 done.trust.degraded ? "DEGRADED, " : "", done.trust.precision.c_str(),
                 done.trust.fingerprint.c_str());
-  return line.data() + saved;
+  const std::string drafts =
+      done.speculation ? "; " + SpeculationText(*done.speculation) : std::string();
+  return line.data() + drafts + saved;
 }
 
 Json RunDoneJson(const protocol::RunDone& done) {

@@ -42,6 +42,9 @@ Result<LoadedModel> LoadWithEngine(const ModelRef& ref, const LoadOptions& optio
   auto model = LoadModel(ref.path, options);
   if (!model) return Fail(model.error());
   loaded.model = std::move(*model);
+  for (size_t i = 0; i < kPrecisions; ++i) {
+    loaded.pass_costs.push_back(std::make_shared<PassCosts>());
+  }
   return loaded;
 }
 

@@ -38,6 +38,7 @@
 #include "engine/base/file.h"
 #include "engine/base/result.h"
 #include "engine/model/model.h"
+#include "engine/speculate/pass_costs.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace mk::daemon {
@@ -48,6 +49,9 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Error tokenizer_error;  // why there is none
   std::vector<std::string> warnings;
+  // How long its forward passes take, [kPrecisions]: the scheduler's thread learns it. Empty: every
+  // run does by itself.
+  std::vector<std::shared_ptr<PassCosts>> pass_costs;
   // These go before the model does.
   std::shared_ptr<PrefixShelf> prefixes;   // may be null
   std::shared_ptr<SessionShelf> sessions;  // null: nobody runs in sessions

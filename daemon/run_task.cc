@@ -7,6 +7,7 @@
 
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
+#include "daemon/speculation.h"
 #include "engine/model/state.h"
 
 namespace mk::daemon {
@@ -215,6 +216,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   run.state_bytes =
       StateBytes(*plan.loaded->model, plan.base.get(), tokens) + info.vocab * sizeof(float);
   if (plan.leave_state) run.state_bytes += tokens * sizeof(int32_t);
+  run.state_bytes += SpeculationBytes(*plan.loaded->model, plan.args, tokens);
   auto task = std::make_unique<RunTask>(std::move(plan));
   run.fetch = task->FetchPrefix();
   run.task = std::move(task);
@@ -338,6 +340,10 @@ Status RunTask::MakeGeneration(const KnownPrompt& known) {
   generation.context_limit = ContextLimit(model().info(), known.tokens);
   generation.stop_ids = plan_.stop_ids;
   generation.stops = plan_.args.stop;
+  generation.speculation = SpeculationOf(plan_.args);
+  if (const auto& costs = plan_.loaded->pass_costs; !costs.empty()) {
+    generation.pass_costs = costs[static_cast<size_t>(plan_.precision)];
+  }
   std::unique_ptr<ChannelParser> channels;
   const auto& tokenizer = plan_.loaded->tokenizer;
   if (plan_.chat) channels = tokenizer->NewChannelParser(plan_.chat_options);
@@ -370,9 +376,9 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
   if (capture_) max_tokens = std::min(max_tokens, kCapturedTokens);
   std::optional<ForwardItem> item;
   if (normalising_) {
-    item = generation_->NormaliseItem(LogitsWanted::kLast);
+    item = generation_->NormaliseItem();
   } else {
-    item = generation_->NextItem(std::max(max_tokens, kPrefillBlock));
+    item = generation_->NextItem(prefilling() ? std::max(max_tokens, kPrefillBlock) : max_tokens);
   }
   if (!item || item->tokens.empty()) {
     return Fail(ErrorCode::kInternal, "a request without a next token was scheduled");
@@ -399,6 +405,8 @@ Result<StepOutcome> RunTask::Accept() {
     if (reading_) reading_->position = generation_->ingested_tokens();
     if (reading_ && !prefilling()) reading_->task = nullptr;
     ShowStep(*step, outcome);
+    outcome.drafted = step->drafted;
+    outcome.accepted = step->drafted > 0 ? step->rows - 1 : 0;
   }
   if (was_prefilling && prefilling()) {
     outcome.messages.emplace_back(protocol::Progress{"prefill", generation_->ingested_tokens(),
@@ -450,7 +458,7 @@ void RunTask::Settle(StepOutcome& outcome) {
 // Whether the last token must still be read because its tensors or the state are wanted.
 bool RunTask::WantsLastToken() const {
   return (capture_ || plan_.args.want_logits || plan_.leave_state) &&
-         generation_->NormaliseItem(LogitsWanted::kLast).has_value();
+         generation_->NormaliseItem().has_value();
 }
 
 void RunTask::TakeText(const std::vector<TextPiece>& pieces) {
@@ -496,7 +504,7 @@ std::optional<protocol::Body> RunTask::Cancelled() {
 SharedState RunTask::Leave(Reservation& memory) {
   const bool whole = plan_.leave_state && generation_ && generation_->finished() && !prefilling() &&
                      !generation_->NormaliseItem();
-  if (!whole) return nullptr;
+  if (!whole || !sequence_->EndDraft()) return nullptr;
   RunState state;
   const auto prompt = generation_->prompt();
   const auto emitted = generation_->emitted();
@@ -532,6 +540,7 @@ protocol::RunDone RunTask::Done() const {
                 generation_->known_tokens()};
   done.prefix = prefix_;
   AddTokenTimes(done.timing);
+  if (const auto* stats = generation_->speculation()) done.speculation = ReportOf(*stats);
 
   protocol::RunOptions& options = done.options;
   options.raw = args.raw;
@@ -545,6 +554,8 @@ protocol::RunDone RunTask::Done() const {
   options.top_p = args.top_p;
   options.top_k = args.top_k;
   options.min_p = args.min_p;
+  options.spec = args.spec;
+  options.spec_rosa = args.spec_rosa;
   options.seed = plan_.seed;
   options.precision = PrecisionName(plan_.precision);
   options.chunked_prefill = args.chunked_prefill;

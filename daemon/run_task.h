@@ -60,6 +60,7 @@ class RunTask : public StepTask {
   Result<StepOutcome> Begin() override;
   bool prefilling() const override { return generation_->prefilling(); }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
+  void Took(size_t rows, double seconds) override { generation_->Took(rows, seconds); }
   Result<StepOutcome> Accept() override;
   std::optional<protocol::Body> Cancelled() override;
   SharedState Leave(Reservation& memory) override;

@@ -396,7 +396,7 @@ void Scheduler::PickDecoding(const Model& model) {
   const bool kept = background_turn_ && FindCandidates(model, Stage::kDecode, true);
   if (FindCandidates(model, Stage::kDecode, false)) {
     for (const size_t i : decode_pickers_[0].Pick(candidate_clients_, places - (kept ? 1 : 0))) {
-      AddToBatch(*candidates_[i], 1);
+      AddDecoding(*candidates_[i]);
     }
   }
   // Beside interactive rows the others cost little; a step of their own, or one that keeps a prompt
@@ -405,7 +405,7 @@ void Scheduler::PickDecoding(const Model& model) {
   places -= std::min(places, batch_.items.size());
   if (places == 0 || !FindCandidates(model, Stage::kDecode, true)) return;
   for (const size_t i : decode_pickers_[1].Pick(candidate_clients_, places)) {
-    AddToBatch(*candidates_[i], 1);
+    AddDecoding(*candidates_[i]);
   }
 }
 
@@ -438,6 +438,17 @@ size_t Scheduler::PrefillBudget() const {
   const double target = std::chrono::duration<double>(limits_.prefill_target).count();
   const double blocks = target / (seconds_per_prefill_token_ * static_cast<double>(kPrefillBlock));
   return static_cast<size_t>(std::clamp(blocks, 1.0, static_cast<double>(most))) * kPrefillBlock;
+}
+
+// Those who guess share what a forward pass can carry beside a chunk of a prompt, and do not run
+// further ahead of their clients than the others.
+void Scheduler::AddDecoding(Entry& entry) {
+  constexpr size_t kRoom = kMaxForwardTokens - kPrefillBlock;
+  const RequestControl& control = *entry.request.control;
+  const uint64_t window = control.acked_messages.load() + control.window.load();
+  const uint64_t open = window - std::min(window, entry.sent_messages);
+  const size_t share = std::min<uint64_t>(kRoom / std::max<size_t>(max_batch_.load(), 1), open);
+  AddToBatch(entry, std::max<size_t>(share, 1));
 }
 
 void Scheduler::AddToBatch(Entry& entry, size_t max_tokens) {
@@ -477,8 +488,21 @@ void Scheduler::RunOneByOne(const Model& model) {
   }
 }
 
+// Tells those who decode by themselves how long it took.
 Status Scheduler::Forward(const Model& model, std::span<ForwardItem> items,
                           std::span<Entry* const> entries) {
+  const auto begin = Clock::now();
+  Status status = RunItems(model, items, entries);
+  if (!status || batch_.prefill_tokens > 0) return status;
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  size_t rows = 0;
+  for (const ForwardItem& item : items) rows += item.tokens.size();
+  for (Entry* entry : entries) entry->request.task->Took(rows, seconds);
+  return status;
+}
+
+Status Scheduler::RunItems(const Model& model, std::span<ForwardItem> items,
+                           std::span<Entry* const> entries) {
   metrics_.Add(Counter::kForwards);
   if (!batch_.observed) return model.Forward(executor_, items, nullptr);
   std::vector<ForwardObserver*> observers;
@@ -503,6 +527,11 @@ void Scheduler::AcceptOne(Entry& entry) {
   }
   auto outcome = entry.request.task->Accept();
   if (!outcome) return Finish(entry, Fail(outcome.error()));
+  if (outcome->drafted > 0) {
+    metrics_.Add(Counter::kDraftPasses);
+    metrics_.Add(Counter::kDraftedTokens, outcome->drafted);
+    metrics_.Add(Counter::kAcceptedTokens, outcome->accepted);
+  }
   Deliver(entry, std::move(*outcome));
 }
 

@@ -1,8 +1,9 @@
 // The scheduler: one thread that turns waiting and running requests into forward passes.
 //
-// Each step carries one token of every request that decodes (at most max_batch, chosen fairly) and
-// one chunk of the prompt of one that reads; while nobody decodes, several chunks. A step is short
-// (a chunk is 64 tokens), so a request is cancelled, and a new one seen, within one step.
+// Each step carries one token of every request that decodes (at most max_batch, chosen fairly),
+// with guesses of those behind it for requests that speculate, and one chunk of the prompt of one
+// that reads; while nobody decodes, several chunks. A step is short (a chunk is 64 tokens), so a
+// request is cancelled, and a new one seen, within one step.
 //
 // Background requests have what interactive ones leave: places of a batch that are free, steps in
 // which no interactive request can run, a start when none waits. So that they do not starve, every
@@ -160,6 +161,7 @@ class Scheduler {
   bool StepAll();
   void BuildBatch(const Model& model);
   void AddToBatch(Entry& entry, size_t max_tokens);
+  void AddDecoding(Entry& entry);
   void ShareSteps();
   enum class Stage { kPrefill, kDecode };
   bool FindCandidates(const Model& model, Stage stage, bool background);
@@ -169,6 +171,8 @@ class Scheduler {
   void RunBatch(const Model& model);
   void RunOneByOne(const Model& model);
   Status Forward(const Model& model, std::span<ForwardItem> items, std::span<Entry* const> entries);
+  Status RunItems(const Model& model, std::span<ForwardItem> items,
+                  std::span<Entry* const> entries);
   void AcceptAll();
   void AcceptOne(Entry& entry);
   void Deliver(Entry& entry, StepOutcome outcome);

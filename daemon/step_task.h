@@ -29,6 +29,9 @@ struct StepOutcome {
   std::vector<protocol::Body> messages;  // chunks and progress, in order
   std::optional<protocol::Body> done;    // the last message, if the task is finished
   size_t known = 0;                      // of Begin(): tokens of the prompt that need not be read
+  // Of Accept(): tokens of the item that were a guess, and those of them that were right.
+  size_t drafted = 0;
+  size_t accepted = 0;
 };
 
 class StepTask {
@@ -46,9 +49,13 @@ class StepTask {
   virtual Result<StepOutcome> Begin() { return StepOutcome{}; }
   // Whether the next item belongs to the prompt.
   virtual bool prefilling() const = 0;
-  // The next item: one token, or while prefilling at most `max_tokens` (at least kPrefillBlock),
-  // cut at an absolute multiple of kPrefillBlock. Its spans stay valid until Accept().
+  // The next item of at most `max_tokens`. While prefilling that is at least kPrefillBlock, and the
+  // item is cut at an absolute multiple of kPrefillBlock; else it is one token, and perhaps a guess
+  // of those behind it. Its spans stay valid until Accept().
   virtual Result<ForwardItem> NextItem(size_t max_tokens) = 0;
+  // The forward pass with the item took so long, and carried `rows` tokens of requests that decode
+  // and none of prompts. Called before Accept(), not always.
+  virtual void Took(size_t /*rows*/, double /*seconds*/) {}
   // Called after a forward pass with the item.
   virtual Result<StepOutcome> Accept() = 0;
   // Ends a task before its time: its last message. Nothing: it has one more item, whose Accept()

@@ -39,6 +39,7 @@
 #include "protocol/model_selector.h"
 #include "protocol/prefix_messages.h"
 #include "protocol/session_messages.h"
+#include "protocol/speculation_messages.h"
 #include "protocol/version.h"
 
 namespace mk::protocol {
@@ -110,6 +111,10 @@ struct RunArgs {
   double top_p = 1;
   uint32_t top_k = 0;  // 0: off
   double min_p = 0;    // 0: off
+  // Longest drafts to verify in one pass, as n-grams of the text and a suffix automaton over it
+  // propose them; 0: none. The answer is the same.
+  uint32_t spec = 0;
+  uint32_t spec_rosa = 0;
   std::optional<uint64_t> seed;
   std::string precision = kAutoPrecision;
   bool chunked_prefill = true;
@@ -464,6 +469,8 @@ struct RunOptions {
   double top_p = 1;
   uint32_t top_k = 0;
   double min_p = 0;
+  uint32_t spec = 0;
+  uint32_t spec_rosa = 0;
   uint64_t seed = 0;
   std::string precision;  // the one in use; never "auto"
   bool chunked_prefill = true;
@@ -502,6 +509,7 @@ struct RunDone {
   std::string prefix = "cold";
   std::optional<SessionStep> session;  // of a run in one
   std::optional<SavedPack> saved;  // with RunArgs::save
+  std::optional<SpeculationReport> speculation;  // with RunArgs::spec or spec_rosa
   bool operator==(const RunDone&) const = default;
 };
 

@@ -11,6 +11,7 @@
 #include "protocol/metrics_fields.h"
 #include "protocol/prefix_fields.h"
 #include "protocol/session_fields.h"
+#include "protocol/speculation_fields.h"
 
 namespace mk::protocol {
 
@@ -195,6 +196,7 @@ struct Schema<RunOptions> {
       Required("dialect", &RunOptions::dialect), Required("max_new", &RunOptions::max_new),
       Required("temperature", &RunOptions::temperature), Required("top_p", &RunOptions::top_p),
       Required("top_k", &RunOptions::top_k), Required("min_p", &RunOptions::min_p),
+      Optional("spec", &RunOptions::spec), Optional("spec_rosa", &RunOptions::spec_rosa),
       Required("seed", &RunOptions::seed), Required("precision", &RunOptions::precision),
       Required("chunked_prefill", &RunOptions::chunked_prefill),
       Required("stop", &RunOptions::stop), Required("timeout_ms", &RunOptions::timeout_ms));
@@ -219,7 +221,8 @@ struct Schema<RunDone> {
       Required("usage", &RunDone::usage), Required("timing", &RunDone::timing),
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
       Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
-      Optional("session", &RunDone::session), Optional("saved", &RunDone::saved));
+      Optional("session", &RunDone::session), Optional("saved", &RunDone::saved),
+      Optional("speculation", &RunDone::speculation));
 };
 
 template <>

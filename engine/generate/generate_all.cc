@@ -1,5 +1,7 @@
 #include "engine/generate/generate_all.h"
 
+#include <chrono>
+
 namespace mk {
 
 Status GenerateAll(const Model& model, Executor& executor, Generation& generation,
@@ -7,9 +9,12 @@ Status GenerateAll(const Model& model, Executor& executor, Generation& generatio
                    ForwardObserver* observer) {
   while (!generation.finished()) {
     ForwardItem item = generation.NextItem(kMaxForwardTokens);
+    const auto begin = std::chrono::steady_clock::now();
     if (Status status = model.Forward(executor, std::span(&item, 1), observer); !status) {
       return status;
     }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    generation.Took(item.tokens.size(), took.count());
     Result<GenerationStep> step = generation.Accept();
     if (!step) return Fail(step.error());
     if (sink && !sink(*step) && !generation.finished()) {
@@ -23,7 +28,7 @@ Status GenerateAll(const Model& model, Executor& executor, Generation& generatio
     }
     generation.AcceptNormalised();
   }
-  return {};
+  return generation.sequence().EndDraft();
 }
 
 }  // namespace mk

@@ -8,6 +8,8 @@
 namespace mk {
 namespace {
 
+static_assert(1 + kMaxDraft == kMaxDraftTokens);
+
 // Room reserved ahead, so that emitting allocates nothing for turns of ordinary length.
 constexpr size_t kReserveEmitted = 4096;
 
@@ -50,6 +52,13 @@ Status CheckStops(const std::vector<std::string>& stops, bool has_tokenizer) {
     }
   }
   return {};
+}
+
+Status CheckSpeculation(const SpeculationOptions& options) {
+  if (options.longest() <= kMaxDraft) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "a draft may have at most " + std::to_string(kMaxDraft) + " tokens",
+              "ask for shorter ones");
 }
 
 Status CheckRoom(size_t held, size_t prompt, size_t max_new, size_t limit) {
@@ -95,7 +104,11 @@ Generation::Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> pr
       prompt_(std::move(prompt)),
       options_(std::move(options)),
       sampler_(options_.sampling),
-      logits_(vocab) {
+      vocab_(vocab),
+      logits_((1 + options_.speculation.longest()) * vocab) {
+  if (options_.speculation.on()) {
+    speculator_.emplace(options_.speculation, vocab, options_.pass_costs);
+  }
   emitted_.reserve(std::min(options_.max_new, kReserveEmitted));
   times_.created = Now();
 }
@@ -108,7 +121,7 @@ Result<std::unique_ptr<Generation>> Generation::Create(Sequence& sequence, size_
                                                        const KnownPrompt& known) {
   for (const Status& status :
        {CheckPrompt(prompt, known, vocab), ValidateSampling(options.sampling),
-        CheckStops(options.stops, tokenizer != nullptr),
+        CheckStops(options.stops, tokenizer != nullptr), CheckSpeculation(options.speculation),
         CheckKnown(known, sequence.length(), prompt.size(), vocab)}) {
     if (!status) return Fail(status.error());
   }
@@ -140,12 +153,8 @@ ForwardItem Generation::NextItem(size_t max_tokens) {
   item.wanted = LogitsWanted::kNone;
   if (finished() || max_tokens == 0) return item;
   if (ingested_ == known_) times_.prefill_started = Now();
-  if (!prefilling()) {
-    item.tokens = std::span(emitted_).last(1);
-    item.wanted = LogitsWanted::kLast;
-    item.logits = logits_;
-    return item;
-  }
+  if (!prefilling()) return DecodeItem(max_tokens);
+  if (speculator_) speculator_->CatchUp(prompt_, {});
   const size_t left = prompt_.size() - ingested_;
   in_flight_ = left;
   if (left > max_tokens) {
@@ -156,9 +165,35 @@ ForwardItem Generation::NextItem(size_t max_tokens) {
   item.tokens = std::span(prompt_).subspan(ingested_, in_flight_);
   if (in_flight_ == left) {
     item.wanted = LogitsWanted::kLast;
-    item.logits = logits_;
+    item.logits = std::span(logits_).first(vocab_);
   }
   return item;
+}
+
+ForwardItem Generation::DecodeItem(size_t max_tokens) {
+  item_.assign(1, emitted_.back());
+  // Of as many tokens as are left the last comes from the logits behind the draft.
+  if (speculator_) AddDraft(std::min(max_tokens, options_.max_new - emitted_.size()) - 1);
+  ForwardItem item;
+  item.sequence = &sequence_;
+  item.tokens = item_;
+  item.draft = item_.size() > 1;
+  item.wanted = item_.size() > 1 ? LogitsWanted::kAll : LogitsWanted::kLast;
+  item.logits = std::span(logits_).first(item_.size() * vocab_);
+  return item;
+}
+
+void Generation::AddDraft(size_t most) {
+  if (!speculator_->CatchUp(prompt_, emitted_)) return;
+  const std::span<const int32_t> draft = speculator_->NextDraft(most);
+  // Nothing comes after a stop token.
+  const auto end = std::find_first_of(draft.begin(), draft.end(), options_.stop_ids.begin(),
+                                      options_.stop_ids.end());
+  item_.insert(item_.end(), draft.begin(), end);
+}
+
+void Generation::Took(size_t rows, double seconds) {
+  if (speculator_ && !prefilling() && !finished()) speculator_->Took(rows, item_.size(), seconds);
 }
 
 Result<GenerationStep> Generation::Accept() {
@@ -171,11 +206,36 @@ Result<GenerationStep> Generation::Accept() {
     ingested_ += std::exchange(in_flight_, 0);
     return prefilling() ? Result<GenerationStep>(GenerationStep{}) : PromptDone();
   }
-  pending_ = false;
+  return AcceptItem();
+}
+
+// Picks from one row after the other, as long as what was picked is what had been drafted.
+Result<GenerationStep> Generation::AcceptItem() {
   GenerationStep step;
-  if (Status selected = Select(step); !selected) return Fail(selected.error());
+  do {
+    pending_ = false;
+    if (Status selected = Select(step); !selected) return Fail(selected.error());
+  } while (!finished() && step.rows < item_.size() && item_[step.rows] == emitted_.back());
+  if (Status forgotten = ForgetDraft(step); !forgotten) return Fail(forgotten.error());
+  last_row_ = step.rows - 1;
+  step.drafted = item_.size() - 1;
   step.finish = finish_;
   return step;
+}
+
+// The sequence keeps the tokens whose rows were picked from.
+Status Generation::ForgetDraft(const GenerationStep& step) {
+  double seconds = 0;
+  if (const size_t wrong = item_.size() - step.rows; wrong > 0) {
+    const auto begin = Now();
+    if (Status back = sequence_.Rewind(sequence_.length() - wrong); !back) return back;
+    seconds = std::chrono::duration<double>(Now() - begin).count();
+  }
+  if (speculator_) {
+    const bool bonus = step.rows == item_.size() && step.tokens.size() == step.rows;
+    speculator_->Verified(item_.size() - 1, step.rows - 1, bonus, seconds);
+  }
+  return {};
 }
 
 Result<GenerationStep> Generation::PromptDone() {
@@ -196,7 +256,9 @@ Status Generation::Select(GenerationStep& step) {
   Result<Picked> picked = sampler_.Pick(row(step.rows), draws_, emitted_);
   if (!picked) {
     Error error = picked.error();
-    error.message += " (position " + std::to_string(sequence_.length()) + ")";
+    // The draft behind the row is in the sequence still.
+    const size_t behind = item_.empty() ? 0 : item_.size() - 1 - step.rows;
+    error.message += " (position " + std::to_string(sequence_.length() - behind) + ")";
     return Fail(std::move(error));
   }
   ++draws_;
@@ -242,18 +304,25 @@ GenerationStep Generation::Cancel() {
   return step;
 }
 
-std::optional<ForwardItem> Generation::NormaliseItem(LogitsWanted wanted) {
+std::optional<ForwardItem> Generation::NormaliseItem() {
   if (!pending_) return std::nullopt;
   ForwardItem item;
   item.sequence = &sequence_;
   item.tokens = std::span(emitted_).last(1);
-  item.wanted = wanted == LogitsWanted::kNone ? LogitsWanted::kNone : LogitsWanted::kLast;
-  if (item.wanted != LogitsWanted::kNone) item.logits = logits_;
+  item.wanted = LogitsWanted::kLast;
+  item.logits = std::span(logits_).first(vocab_);
   return item;
 }
 
 void Generation::AcceptNormalised() {
   pending_ = false;
+  last_row_ = 0;
+}
+
+uint64_t Generation::SpeculationBytes(const SpeculationOptions& options, size_t vocab,
+                                      size_t tokens) {
+  return Speculator::MaxBytes(options, tokens) +
+         uint64_t{options.longest()} * vocab * sizeof(float);
 }
 
 std::optional<size_t> Generation::stop_string() const {

@@ -10,6 +10,11 @@
 // A stop token is neither emitted nor ingested. Every emitted token is ingested, but the last one
 // only when the sequence is wanted: until NormaliseItem has been run, the sequence is one token
 // behind what was emitted.
+//
+// With speculation an item may carry a draft behind the token to ingest. Each of its positions is
+// picked from as in a plain run, with the same draw and after the same tokens, and the draft counts
+// as far as it says what was picked; the sequence forgets the rest. So tokens, logits and state are
+// those of a plain run, whatever was guessed.
 
 #pragma once
 
@@ -27,6 +32,7 @@
 #include "engine/generate/text_output.h"
 #include "engine/model/model.h"
 #include "engine/sampling/sampler.h"
+#include "engine/speculate/speculator.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace mk {
@@ -48,6 +54,9 @@ struct GenerationOptions {
   size_t context_limit = 0;        // tokens that the sequence may hold
   std::vector<int32_t> stop_ids;   // any of them ends the generation
   std::vector<std::string> stops;  // stop strings, valid UTF-8; need a tokenizer
+  SpeculationOptions speculation;
+  // Measured for all sequences of a model and precision; null: for this one alone.
+  std::shared_ptr<PassCosts> pass_costs;
 };
 
 // The beginning of a prompt that its sequence has read before. What these tokens are is not looked
@@ -70,6 +79,7 @@ struct GenerationStep {
   // Last positions of the sequence whose logits were looked at: token i was picked from row i. A
   // row without a token is the last: it gave a stop token, or nothing was to be generated.
   size_t rows = 0;
+  size_t drafted = 0;           // tokens of the item that were a guess; rows - 1 of them were right
   std::vector<TextPiece> text;  // what was still held back when no token came with the end
   FinishReason finish = FinishReason::kNone;
 };
@@ -107,16 +117,19 @@ class Generation {
   // not depend on max_tokens. Empty tokens: no such piece fits into max_tokens (never the case from
   // kPrefillBlock on). The spans in the item are the generation's and stay valid until Accept.
   ForwardItem NextItem(size_t max_tokens);
+  // How long the forward pass with that item took, which carried `rows` tokens of all sequences
+  // together. Before Accept; may be left out: it tells how many tokens to draft.
+  void Took(size_t rows, double seconds);
   // After Model::Forward has run the item of the last NextItem. Errors: kNumeric, with the
-  // position; the generation must then be dropped.
+  // position, and those of Sequence::Rewind; the generation must then be dropped.
   Result<GenerationStep> Accept();
   // Ends the generation; `text` of the result is what was still held back. Not between NextItem and
   // Accept. Does nothing once finished.
   GenerationStep Cancel();
 
-  // The item that brings the sequence up to the last emitted token; its logits (when wanted) are
-  // those after that token. Nothing when it is there already. Run it, then call AcceptNormalised.
-  std::optional<ForwardItem> NormaliseItem(LogitsWanted wanted = LogitsWanted::kLast);
+  // The item that brings the sequence up to the last emitted token, with the logits after it.
+  // Nothing when it is there already. Run it, then call AcceptNormalised.
+  std::optional<ForwardItem> NormaliseItem();
   void AcceptNormalised();
 
   bool finished() const { return finish_ != FinishReason::kNone; }
@@ -134,11 +147,16 @@ class Generation {
   // Selections made so far, for SamplingOptions::first_draw of the next turn.
   uint64_t draws() const { return draws_; }
   // Logits after the last token of the sequence, or what was known of them: [vocab].
-  std::span<const float> logits() const { return logits_; }
+  std::span<const float> logits() const { return row(last_row_); }
   // Row `i` of the last step, see GenerationStep::rows; until the next NextItem.
   std::span<const float> row(size_t i) const {
-    const size_t vocab = logits_.size();
-    return std::span(logits_).subspan(i * vocab, vocab);
+    return std::span(logits_).subspan(i * vocab_, vocab_);
+  }
+  // Bytes that speculation takes beside the sequence's state, at most, for so many tokens.
+  static uint64_t SpeculationBytes(const SpeculationOptions& options, size_t vocab, size_t tokens);
+  // What became of drafts; null without speculation.
+  const SpeculationStats* speculation() const {
+    return speculator_ ? &speculator_->stats() : nullptr;
   }
   const GenerationOptions& options() const { return options_; }
   const GenerationTimes& times() const { return times_; }
@@ -150,6 +168,10 @@ class Generation {
   Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> prompt,
              GenerationOptions options);
 
+  ForwardItem DecodeItem(size_t max_tokens);
+  void AddDraft(size_t most);
+  Result<GenerationStep> AcceptItem();
+  Status ForgetDraft(const GenerationStep& step);
   Result<GenerationStep> PromptDone();
   Status Select(GenerationStep& step);
   void Emit(const Picked& picked, GenerationStep& step);
@@ -160,7 +182,11 @@ class Generation {
   GenerationOptions options_;
   Sampler sampler_;
   std::optional<TextOutput> output_;  // absent without a tokenizer
-  std::vector<float> logits_;         // [vocab]
+  const size_t vocab_;
+  std::vector<float> logits_;  // [1 + longest draft][vocab]
+  size_t last_row_ = 0;        // of logits_: after the last token of the sequence
+  std::optional<Speculator> speculator_;
+  std::vector<int32_t> item_;  // the last emitted token and what was drafted behind it
 
   size_t known_ = 0;      // tokens of the prompt that the sequence held at the beginning
   size_t ingested_ = 0;   // tokens of the prompt that the sequence holds

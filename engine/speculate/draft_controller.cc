@@ -5,11 +5,12 @@
 namespace mk {
 namespace {
 
-constexpr double kForget = 0.06;     // weight of the newest token in a chance
-constexpr double kLeastGain = 1.02;  // a draft must promise so much more tokens per second
+constexpr double kForget = 0.06;       // weight of the newest token in a chance
+constexpr double kLeastChance = 0.01;  // of a draft to be right up to its last token
+constexpr double kLeastGain = 1.02;    // a draft must promise so much more tokens per second
 
-// Before anything was seen: longer matches are better.
-constexpr std::array<double, 6> kFirstChance = {0.3, 0.4, 0.5, 0.6, 0.75, 0.85};
+// Before anything was seen: longer matches are better, short ones mostly come about by chance.
+constexpr std::array<double, 6> kFirstChance = {0.15, 0.25, 0.4, 0.6, 0.8, 0.9};
 
 }  // namespace
 
@@ -41,8 +42,13 @@ double DraftController::Loss(size_t drafted, const PassCosts& costs) const {
 }
 
 size_t DraftController::Affordable(size_t drafted, const PassCosts& costs) const {
-  while (drafted > 0 && Loss(drafted, costs) > account_) --drafted;
-  return drafted;
+  if (Loss(drafted, costs) <= account_) return drafted;
+  size_t least = 0;  // is paid for; `drafted` is not
+  while (drafted - least > 1) {
+    const size_t half = least + (drafted - least) / 2;
+    (Loss(half, costs) <= account_ ? least : drafted) = half;
+  }
+  return least;
 }
 
 size_t DraftController::Choose(size_t match, size_t length, size_t others, const PassCosts& costs) {
@@ -61,6 +67,7 @@ size_t DraftController::Choose(size_t match, size_t length, size_t others, const
   double all = 1;
   for (size_t n = 1; n <= length; ++n) {
     all *= ChanceOf(match_class_, n);
+    if (all < kLeastChance) break;
     expected += all;
     const double rate = (rows + expected) / costs.Estimate(others + 1 + n);
     if (rate > best_rate) {
@@ -68,8 +75,10 @@ size_t DraftController::Choose(size_t match, size_t length, size_t others, const
       best = n;
     }
   }
-  if (best == 0 && without_draft_ >= kProbeEvery) best = std::min(length, kProbeTokens);
-  return Affordable(best, costs);
+  if (best > 0 || without_draft_ < kProbeEvery) return Affordable(best, costs);
+  // A probe leaves enough for a draft that promises something.
+  const size_t probe = std::min(length, kProbeTokens);
+  return 2 * Loss(probe, costs) <= account_ ? probe : 0;
 }
 
 void DraftController::Passed(size_t drafted, size_t accepted, const PassCosts& costs) {

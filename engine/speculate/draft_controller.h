@@ -26,8 +26,8 @@ namespace mk {
 // One per sequence, one thread at a time.
 class DraftController {
  public:
-  static constexpr double kPaidIn = 0.015;   // part of every token's time
-  static constexpr double kFirstPaid = 1.0;  // at the beginning, in single passes
+  static constexpr double kPaidIn = 0.01;    // part of every token's time
+  static constexpr double kFirstPaid = 1.5;  // at the beginning, in single passes
   static constexpr double kMostPaid = 32;    // the account holds no more, in single passes
   static constexpr size_t kProbeEvery = 16;  // passes without a draft
   static constexpr size_t kProbeTokens = 2;

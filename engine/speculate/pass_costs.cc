@@ -5,7 +5,9 @@
 namespace mk {
 namespace {
 
-constexpr double kForget = 0.2;  // weight of the newest time
+// Weight of the newest time. What makes a pass slower is mostly something else on the machine.
+constexpr double kWeightFaster = 0.3;
+constexpr double kWeightSlower = 0.05;
 // A time that is so much longer than expected says something of the machine, not of the pass.
 constexpr double kOutlier = 3;
 // Until passes of two sizes were seen: what a token more costs, in parts of the smallest pass.
@@ -25,8 +27,9 @@ void PassCosts::Observe(size_t rows, double seconds) {
     size = {static_cast<double>(rows), seconds, true};
     return;
   }
-  size.rows += kForget * (static_cast<double>(rows) - size.rows);
-  size.seconds += kForget * (std::min(seconds, kOutlier * size.seconds) - size.seconds);
+  const double weight = seconds < size.seconds ? kWeightFaster : kWeightSlower;
+  size.rows += weight * (static_cast<double>(rows) - size.rows);
+  size.seconds += weight * (std::min(seconds, kOutlier * size.seconds) - size.seconds);
 }
 
 double PassCosts::Estimate(size_t rows) const {

@@ -78,11 +78,10 @@ std::span<const int32_t> Speculator::NextDraft(size_t most) {
   return draft_;
 }
 
-void Speculator::Took(size_t rows, double seconds) {
+void Speculator::Took(size_t rows, size_t own, double seconds) {
   costs_->Observe(rows, seconds);
-  const size_t own = draft_.size() + 1;
   others_ = rows - std::min(rows, own);
-  if (!draft_.empty()) stats_.verify_seconds += seconds;
+  if (own > 1) stats_.verify_seconds += seconds;
 }
 
 void Speculator::Verified(size_t drafted, size_t accepted, bool bonus, double rollback_seconds) {
@@ -96,7 +95,6 @@ void Speculator::Verified(size_t drafted, size_t accepted, bool bonus, double ro
     ++stats_.drafted_at[i];
     if (i < accepted) ++stats_.accepted_at[i];
   }
-  draft_.clear();
 }
 
 }  // namespace mk

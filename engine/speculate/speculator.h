@@ -65,9 +65,9 @@ class Speculator {
   // What to verify next, at most `most` tokens; empty: a plain step. After CatchUp gave true.
   // Valid until the next call.
   std::span<const int32_t> NextDraft(size_t most);
-  // The forward pass with the draft, or of a plain step, carried `rows` tokens of all sequences
-  // together and took so long. Before Verified; may be left out.
-  void Took(size_t rows, double seconds);
+  // The forward pass, with a draft or without, carried `rows` tokens of all sequences together,
+  // `own` of them of this one, and took so long. Before Verified; may be left out.
+  void Took(size_t rows, size_t own, double seconds);
   // What became of a draft of `drafted` tokens, perhaps 0, in which `accepted` were taken over;
   // `bonus`: another token came after all of them.
   void Verified(size_t drafted, size_t accepted, bool bonus, double rollback_seconds);
@@ -76,7 +76,7 @@ class Speculator {
   const SpeculationOptions& options() const { return options_; }
 
  private:
-  // Tokens that CatchUp looks at in one call: well below a millisecond.
+  // Tokens that CatchUp looks at in one call: a millisecond or two.
   static constexpr size_t kFeedAtOnce = 1024;
 
   Draft Guess(size_t most) const;

@@ -62,6 +62,7 @@ from .run_messages import (
     RunOptions,
     RunResult,
     SavedPack,
+    Speculation,
     Timing,
     Token,
     Trust,
@@ -90,7 +91,7 @@ __all__ = [
     "PackCorruptError", "Ping", "PrefixCache", "PrefixModel", "PrefixState", "Progress",
     "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack",
     "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn",
-    "Sessions", "ShuttingDownError", "StateDistance", "Status", "Timing", "Token", "Tokens",
-    "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
-    "VerifyProblem", "__version__",
+    "Sessions", "ShuttingDownError", "Speculation", "StateDistance", "Status", "Timing", "Token",
+    "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage",
+    "Verified", "VerifyProblem", "__version__",
 ]  # fmt: skip

@@ -73,6 +73,10 @@ class RunSettings(ChatOptions, total=False):
     top_p: float
     top_k: int  # 0: all
     min_p: float
+    # Longest drafts to verify in one pass, 0..64, guessed from n-grams of the text and by a suffix
+    # automaton over it; 0: none (default). The answer is the same.
+    spec: int
+    spec_rosa: int
     seed: int | None  # None: the daemon chooses and tells
     precision: Precision
     priority: Priority
@@ -190,6 +194,9 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
             args[key] = pack
     if (save_format := options.get("save_format", 2)) != 2:
         args["save_format"] = operator.index(save_format)
+    for key in ("spec", "spec_rosa"):
+        if longest := operator.index(options.get(key, 0)):
+            args[key] = longest
     if not options.get("prefix_cache", True):
         args["prefix_cache"] = False
     if session := options.get("session", ""):

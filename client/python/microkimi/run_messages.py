@@ -103,6 +103,24 @@ class RunOptions:
     chunked_prefill: bool
     stop: list[str]
     timeout_ms: int
+    spec: int = 0
+    spec_rosa: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What became of drafts."""
+
+    passes: int  # forward passes with a draft
+    singles: int  # without one
+    drafted: int  # tokens
+    accepted: int  # of them, and part of the answer
+    rejected: int
+    bonus: int  # passes that accepted all, and gave one token more
+    drafted_at: list[int]  # by position in the draft
+    accepted_at: list[int]  # the same
+    verify_ms: float  # passes with a draft, which others may have shared
+    rollback_ms: float  # forgetting what was not accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +182,7 @@ class RunResult:
     prefix: str = "cold"
     session: SessionStep | None = None  # of a run in one
     saved: SavedPack | None = None  # with `save`
+    speculation: Speculation | None = None  # with `spec` or `spec_rosa`
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`
@@ -176,7 +195,7 @@ class RunResult:
         del told["rest"]
         if self.options.raw:
             del told["reasoning"]
-        for key in ("session", "routes", "logprobs", "logits", "hidden", "saved"):
+        for key in ("session", "routes", "logprobs", "logits", "hidden", "saved", "speculation"):
             if not told[key]:
                 del told[key]
         for key in ("token_p50_ms", "token_p95_ms"):

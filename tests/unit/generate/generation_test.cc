@@ -9,85 +9,10 @@
 #include "engine/model/executor.h"
 #include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/unicode.h"
+#include "tests/unit/generate/toy_model.h"
 
 namespace mk {
 namespace {
-
-using Ids = std::vector<int32_t>;
-constexpr size_t kVocab = 300;
-
-// Remembers its tokens; that is all the state there is.
-class ToySequence final : public Sequence {
- public:
-  size_t length() const override { return tokens.size(); }
-  size_t state_bytes() const override { return tokens.size() * sizeof(int32_t); }
-  Result<std::unique_ptr<Sequence>> Clone() const override {
-    auto copy = std::make_unique<ToySequence>();
-    copy->tokens = tokens;
-    return copy;
-  }
-
-  Ids tokens;
-};
-
-// Logits are a function of all tokens so far, unless a script says what comes next.
-class ToyModel final : public Model {
- public:
-  const ModelInfo& info() const override { return info_; }
-  uint64_t resident_bytes() const override { return 0; }
-  bool prepared(Precision) const override { return true; }
-  Status Prepare(Precision, const LoadOptions&) const override { return {}; }
-  uint64_t state_bytes(size_t) const override { return 0; }
-  Result<TokenWork> Work(Precision) const override { return TokenWork{}; }
-  Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions&) const override {
-    return std::make_unique<ToySequence>();
-  }
-
-  Status Forward(Executor&, std::span<ForwardItem> items, ForwardObserver*) const override {
-    for (ForwardItem& item : items) {
-      auto& sequence = static_cast<ToySequence&>(*item.sequence);
-      if (item.tokens.empty()) return Fail(ErrorCode::kInvalidArgument, "no tokens");
-      pieces.push_back(item.tokens.size());
-      sequence.tokens.insert(sequence.tokens.end(), item.tokens.begin(), item.tokens.end());
-      if (item.wanted == LogitsWanted::kNone) continue;
-      if (item.logits.size() != kVocab) return Fail(ErrorCode::kInvalidArgument, "bad span");
-      Fill(sequence.tokens, item.logits);
-    }
-    return {};
-  }
-
-  void Fill(const Ids& tokens, std::span<float> logits) const {
-    uint32_t hash = 2166136261u;
-    for (const int32_t token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 16777619u;
-    for (float& l : logits) {
-      hash = hash * 1664525u + 1013904223u;
-      l = static_cast<float>(hash >> 8) * 0x1p-22f;
-    }
-    if (nan_after != 0 && tokens.size() >= nan_after) {
-      logits[7] = std::numeric_limits<float>::quiet_NaN();
-    }
-    if (tokens.size() >= script_start && tokens.size() - script_start < script.size()) {
-      logits[static_cast<size_t>(script[tokens.size() - script_start])] = 100.0f;
-    }
-  }
-
-  Ids script;  // tokens to pick from sequence length script_start on
-  size_t script_start = 0;
-  size_t nan_after = 0;
-  mutable std::vector<size_t> pieces;  // sizes of the items that were run
-
- private:
-  ModelInfo info_;
-};
-
-std::string TextOf(const GenerationStep& step) {
-  std::string text;
-  for (const EmittedToken& token : step.tokens) {
-    for (const TextPiece& piece : token.text) text += piece.text;
-  }
-  for (const TextPiece& piece : step.text) text += piece.text;
-  return text;
-}
 
 class GenerationTest : public ::testing::Test {
  protected:

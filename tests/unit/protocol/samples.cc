@@ -20,6 +20,8 @@ RunArgs FullRun() {
   args.top_p = 0.5;
   args.top_k = 40;
   args.min_p = 0.125;
+  args.spec = 24;
+  args.spec_rosa = 64;
   args.seed = UINT64_MAX;
   args.precision = "q8";
   args.chunked_prefill = false;
@@ -156,11 +158,12 @@ RunDone FullRunDone() {
   done.ids = {6};
   done.usage = {2, 1, 1, 2};
   done.timing = {1, 2, 3, 4, 5, 6, 7, 8.5, 9.5};
-  done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, UINT64_MAX, "exact", false, {"x"}, 9};
+  done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, 24, 64, UINT64_MAX, "exact", false, {"x"}, 9};
   done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
   done.warnings = {"w"};
   done.session = SessionStep{"story", 1, 2, true, true, 3, 4.5, "ab"};
   done.prefix = "live";
+  done.speculation = SpeculationReport{1, 2, 9, 5, 4, 1, {3, 3, 3}, {3, 2, 0}, 6.5, 0.25};
   done.saved = SavedPack{"/p.mkmem", "MKMEM002", "aa", 3, 4, 5.5};
   return done;
 }

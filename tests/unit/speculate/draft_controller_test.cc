@@ -66,7 +66,7 @@ TEST(DraftController, CostsLittleWhereNothingIsRight) {
   for (const double slope : {0.02, 0.2, 0.6, 1.0, 3.0}) {
     Bench bench(slope);
     for (int i = 0; i < 400; ++i) bench.Step(24, [](size_t) { return false; });
-    EXPECT_LT(bench.seconds(), 400 * 1.015 + 1.5) << slope;
+    EXPECT_LT(bench.seconds(), 400 * (1 + DraftController::kPaidIn) + 2) << slope;
   }
 }
 
@@ -123,7 +123,8 @@ TEST(DraftController, StopsSoonWhenATextNoLongerRepeats) {
   const double before = bench.seconds();
   for (int i = 0; i < 300; ++i) bench.Step(24, [](size_t) { return false; });
   // The account of what was gained before is limited.
-  EXPECT_LT(bench.seconds() - before, 300 * 1.015 + DraftController::kMostPaid);
+  EXPECT_LT(bench.seconds() - before,
+            300 * (1 + DraftController::kPaidIn) + DraftController::kMostPaid);
   EXPECT_EQ(bench.drafted(), 0u);
 }
 

@@ -47,8 +47,10 @@ TEST(PassCosts, FollowsWhatIsMeasuredAndForgetsOutliers) {
   costs.Observe(2, 1);
   costs.Observe(2, 1000);
   EXPECT_LT(costs.Estimate(2), 2);
-  for (int i = 0; i < 60; ++i) costs.Observe(2, 5);
+  for (int i = 0; i < 200; ++i) costs.Observe(2, 5);
   EXPECT_NEAR(costs.Estimate(2), 5, 0.01);
+  for (int i = 0; i < 20; ++i) costs.Observe(2, 3);
+  EXPECT_NEAR(costs.Estimate(2), 3, 0.01);
 }
 
 }  // namespace

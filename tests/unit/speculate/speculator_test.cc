@@ -92,15 +92,15 @@ TEST(Speculator, CountsWhatBecameOfDrafts) {
   Speculator speculator(Options(3, 0), kVocab, nullptr);
   Ids emitted = {1, 2, 3, 4, 1, 2};
   EXPECT_EQ(DraftOf(speculator, {}, emitted, 3), (Ids{3, 4, 1}));
-  speculator.Took(4, 0.5);
+  speculator.Took(4, 4, 0.5);
   speculator.Verified(3, 2, false, 0.25);
   emitted.insert(emitted.end(), {3, 4, 9});
   EXPECT_TRUE(DraftOf(speculator, {}, emitted, 3).empty());
-  speculator.Took(1, 0.5);
+  speculator.Took(1, 1, 0.5);
   speculator.Verified(0, 0, true, 0);
   emitted.insert(emitted.end(), {1, 2});
   EXPECT_EQ(DraftOf(speculator, {}, emitted, 2), (Ids{3, 4}));
-  speculator.Took(3, 0.5);
+  speculator.Took(3, 3, 0.5);
   speculator.Verified(2, 2, true, 0);
   const SpeculationStats& stats = speculator.stats();
   EXPECT_EQ(stats.passes, 2u);
