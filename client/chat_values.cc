@@ -21,6 +21,15 @@ constexpr std::array kValues = {
     ChatValue{"min-p", "min_p", "leave out tokens less likely than this part of the likeliest"},
     ChatValue{"spec", "spec", "guess so many tokens ahead at most; the answer is the same"},
     ChatValue{"spec-rosa", "spec_rosa", "the same with a suffix automaton"},
+    ChatValue{"typical-p", "typical_p", "sample from the tokens of most typical probability"},
+    ChatValue{"repetition-penalty", "repetition_penalty",
+              "divide the logits of tokens that came before; 1: off"},
+    ChatValue{"frequency-penalty", "frequency_penalty",
+              "taken off a token's logit for every time that it came before"},
+    ChatValue{"presence-penalty", "presence_penalty",
+              "taken off the logits of tokens that came before"},
+    ChatValue{"dry-multiplier", "dry_multiplier",
+              "penalty on tokens that would go on a repeat; 0: off"},
     ChatValue{"seed", "seed", "of the first answer; the next ones have the next ones"},
     ChatValue{"max-new", "max_new", "tokens of an answer at most"},
     ChatValue{"stop", "stop", "text that ends an answer"},
@@ -43,6 +52,18 @@ std::vector<Json> Readings(const std::string& text) {
   readings.emplace_back(text);
   readings.push_back(Json::array({text}));
   return readings;
+}
+
+// Sets the field of this name to what it is where nobody says anything.
+template <typename S>
+void AssignDefault(std::string_view name, const S& defaults, S& target) {
+  protocol::ForEachField<S>([&](const auto& field) {
+    if constexpr (requires { field.name; }) {
+      if (field.name == name) target.*field.member = defaults.*field.member;
+    } else {
+      AssignDefault(name, defaults.*field.member, target.*field.member);
+    }
+  });
 }
 
 bool Assigned(const ChatValue& value, const std::string& text, RunArgs& args) {
@@ -79,11 +100,7 @@ std::string ShowChatValue(const ChatValue& value, const RunArgs& args) {
 Status SetChatValue(const ChatValue& value, const std::string& text, RunArgs& args) {
   RunArgs changed = args;
   if (text == "default") {
-    protocol::ForEachField<RunArgs>([&](const auto& field) {
-      if constexpr (requires { field.name; }) {
-        if (field.name == value.field) changed.*field.member = Defaults().*field.member;
-      }
-    });
+    AssignDefault(value.field, Defaults(), changed);
   } else if (!Assigned(value, text, changed)) {
     return Fail(UsageError(
         "/" + std::string(value.name) + ": \"" + text + "\" is of the wrong type", value.doc));

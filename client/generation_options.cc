@@ -78,6 +78,7 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddNumber("--spec-rosa", spec_rosa_,
                  "The same with a suffix automaton, which knows what comes most often", 0,
                  protocol::kMaxSpec);
+  sampling_.Add(line, args);
   line.AddNumber("--seed", seed_, seed_doc);
   line.AddRepeated("--stop", args.stop, "Text that ends the answer; may be given several times")
       ->type_name("TEXT");
@@ -113,6 +114,7 @@ Status GenerationOptions::Take(protocol::RunArgs& args) const {
     return Fail(UsageError("--save-format goes with --save", "name the pack to make"));
   }
   if (save_format_ != 0) args.save_format = static_cast<uint32_t>(save_format_);
+  if (Status taken = sampling_.Take(args); !taken) return taken;
   MakeAbsolute(args.model);
   args.memory = PackArgument(args.memory);
   args.save = PackArgument(args.save);

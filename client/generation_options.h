@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/command_line.h"
+#include "client/sampling_options.h"
 #include "protocol/messages.h"
 
 namespace mk::client {
@@ -29,7 +30,7 @@ class GenerationOptions {
   void AddChunks(CommandLine& line, protocol::RunArgs& args);
   // Those, --no-prefix-cache, --timeout
   void AddReading(CommandLine& line, protocol::RunArgs& args);
-  // --max-new, --temp, --top-p ... --seed, --stop, and those of AddReading
+  // --max-new, --temp, --top-p ... --seed, --stop, those of SamplingOptions and of AddReading
   void AddSampling(CommandLine& line, protocol::RunArgs& args, const std::string& seed_doc);
 
   // Whether one of the options of a chat turn was given.
@@ -38,6 +39,7 @@ class GenerationOptions {
   protocol::Status Take(protocol::RunArgs& args) const;
 
  private:
+  SamplingOptions sampling_;
   std::string timeout_;
   std::string system_;
   bool raw_ = false;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "client/logprob_text.h"
 #include "client/report.h"
 #include "client/run_report.h"
 
@@ -57,14 +58,24 @@ Status RunOutput::Take(const protocol::Body& body) {
     return {};
   }
   if (const auto* token = std::get_if<protocol::TokenChunk>(&body)) {
-    progress_.Clear();
-    if (options_.format == RunFormat::kText) answer_.Take(*token);
+    TakeToken(*token);
   } else if (const auto* progress = std::get_if<protocol::Progress>(&body)) {
     progress_.Show(*progress);
   } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
     routes_.push_back(ToJson(*routes));
   }
   return {};
+}
+
+void RunOutput::TakeToken(const protocol::TokenChunk& token) {
+  progress_.Clear();
+  if (options_.format == RunFormat::kJson) {
+    if (token.logprob) logprobs_.push_back(LogprobJson(token));
+  } else if (token.logprob) {
+    output_.Write(LogprobLine(token, Painter(IsFancyTerminal(STDOUT_FILENO))));
+  } else {
+    answer_.Take(token);
+  }
 }
 
 Status RunOutput::TakeTensor(const protocol::TensorChunk& tensor) {
@@ -113,12 +124,13 @@ int RunOutput::Finish(const protocol::RunDone& done) {
   answer_.EndReasoning();
   if (Status committed = CommitDumps(); !committed) return Fail(committed.error());
   if (options_.format == RunFormat::kText) {
-    output_.Write(done.rest);
+    if (!options_.args.logprobs) output_.Write(done.rest);
     if (output_.is_terminal() && !output_.at_line_start()) output_.Write("\n");
   } else {
     Json json = options_.format == RunFormat::kStreamJson ? Json{{"type", "done"}} : Json::object();
     json.update(RunDoneJson(done));
     if (options_.format == RunFormat::kJson && options_.args.want_routes) json["routes"] = routes_;
+    if (options_.format == RunFormat::kJson && options_.args.logprobs) json["logprobs"] = logprobs_;
     if (logits_) json["logits"] = DumpJson(*logits_);
     if (hidden_) json["hidden"] = DumpJson(*hidden_);
     output_.Write(JsonLine(json));

@@ -32,6 +32,7 @@ class RunOutput {
   RunOutput(const RunSettings& options, Output& output);
 
   protocol::Status TakeTensor(const protocol::TensorChunk& tensor);
+  void TakeToken(const protocol::TokenChunk& token);
   void StreamJson(const protocol::Body& body);
   protocol::Status CommitDumps();
   void ShowSession(const protocol::RunDone& done) const;
@@ -45,6 +46,7 @@ class RunOutput {
   std::optional<DumpFile> logits_;
   std::optional<DumpFile> hidden_;
   Json routes_ = Json::array();
+  Json logprobs_ = Json::array();
 };
 
 }  // namespace mk::client

@@ -20,6 +20,7 @@ struct Raw {
   bool go_on = false;  // --continue
   bool json = false;
   bool stream_json = false;
+  std::optional<uint64_t> logprobs;
 };
 
 void AddPromptOptions(CommandLine& line, Raw& raw, RunSettings& options) {
@@ -46,7 +47,10 @@ void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   app.add_flag("--json", raw.json, "One JSON object at the end instead of text");
   app.add_flag("--stream-json", raw.stream_json, "One JSON object per line for every reply");
   app.add_flag("--stats", options.stats, "Statistics on stderr, also when it is no terminal");
-  app.add_flag("--logprobs", args.logprobs, "With --stream-json: log probability of every token");
+  line.AddNumber("--logprobs", raw.logprobs,
+                 "Log probability of every token, and so many of the likeliest in its place; as "
+                 "text a line for each token",
+                 0, protocol::kMaxLogprobs);
   app.add_flag("--routes", args.want_routes,
                "With --json or --stream-json: the experts that every layer picked");
   app.add_option("--dump-logits", options.dump_logits,
@@ -114,10 +118,11 @@ Status TakeOptions(const Raw& raw, RunSettings& options) {
     return Fail(UsageError("--json excludes --stream-json", "leave out one"));
   if (raw.json) options.format = RunFormat::kJson;
   if (raw.stream_json) options.format = RunFormat::kStreamJson;
-  if (options.format == RunFormat::kText && (args.want_routes || args.logprobs)) {
-    return Fail(UsageError("--routes and --logprobs need --json or --stream-json",
+  if (options.format == RunFormat::kText && args.want_routes) {
+    return Fail(UsageError("--routes needs --json or --stream-json",
                            "add --json; text has no place for them"));
   }
+  if (raw.logprobs) args.logprobs = static_cast<uint32_t>(*raw.logprobs);
   if (Status taken = raw.generation.Take(args); !taken) return taken;
   args.want_logits = !options.dump_logits.empty();
   args.want_hidden = !options.dump_hidden.empty();

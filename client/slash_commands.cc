@@ -116,7 +116,7 @@ TurnEnd System(Chat& chat, Output& output, const std::string& value) {
 TurnEnd Set(Chat& chat, Output& output, const std::string& line) {
   if (line.empty()) {
     for (const ChatValue& value : ChatValues()) {
-      output.Write(Padded(value.name, 11) + ShowChatValue(value, chat.settings().args) + "\n");
+      output.Write(Padded(value.name, 20) + ShowChatValue(value, chat.settings().args) + "\n");
     }
     return {};
   }
@@ -239,11 +239,11 @@ constexpr std::array kCommands = {
 
 TurnEnd Help(Chat&, Output& output, const std::string&) {
   for (const SlashCommand& command : kCommands) {
-    output.Write(Padded("/" + std::string(command.name) + " " + command.value, 22) + command.doc +
+    output.Write(Padded("/" + std::string(command.name) + " " + command.value, 30) + command.doc +
                  "\n");
   }
   for (const ChatValue& value : ChatValues()) {
-    output.Write(Padded("/" + std::string(value.name) + " [VALUE]", 22) + value.doc + "\n");
+    output.Write(Padded("/" + std::string(value.name) + " [VALUE]", 30) + value.doc + "\n");
   }
   output.Write(
       "\nA line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several "

@@ -1,12 +1,11 @@
 #include "daemon/run_task.h"
 
 #include <algorithm>
-#include <cmath>
-#include <random>
 #include <utility>
 
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
+#include "daemon/run_sampling.h"
 #include "daemon/speculation.h"
 #include "engine/model/state.h"
 
@@ -19,29 +18,6 @@ constexpr size_t kMaxContext = size_t{1} << 20;
 // While hidden states or router picks are wanted, so many tokens are read per step: what they take
 // is held until it is sent.
 constexpr size_t kCapturedTokens = kPrefillBlock;
-
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
-// log of the probability that the whole row of logits gives to a token.
-double LogProbability(std::span<const float> logits, int32_t id) {
-  const double maximum = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - maximum);
-  return static_cast<double>(logits[static_cast<size_t>(id)]) - maximum - std::log(sum);
-}
-
-SamplingOptions SamplingOf(const protocol::RunArgs& args, uint64_t seed) {
-  SamplingOptions sampling;
-  sampling.temperature = static_cast<float>(args.temperature);
-  sampling.top_p = static_cast<float>(args.top_p);
-  sampling.top_k = args.top_k;
-  sampling.min_p = static_cast<float>(args.min_p);
-  sampling.seed = seed;
-  return sampling;
-}
 
 protocol::Error NoTokenizer(const LoadedModel& loaded) {
   protocol::Error error = ToProtocol(loaded.tokenizer_error);
@@ -187,7 +163,6 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   const ModelInfo& info = loaded->model->info();
   RunTask::Plan plan;
   plan.chat = !args.ids && !args.raw;
-  plan.seed = args.seed ? *args.seed : RandomSeed();
   if (plan.chat) {
     auto options = ChatOptionsOf(args.dialect, args.thinking);
     if (!options) return protocol::Fail(options.error());
@@ -196,9 +171,9 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   plan.loaded = std::move(loaded);
   plan.precision = precision;
   plan.args = std::move(args);
-  if (auto status = ValidateSampling(SamplingOf(plan.args, plan.seed)); !status) {
-    return protocol::Fail(ToProtocol(status.error()));
-  }
+  auto sampling = SettleSampling(plan.args, *plan.loaded);
+  if (!sampling) return protocol::Fail(std::move(sampling.error()));
+  plan.sampling = std::move(*sampling);
   if (auto status = SettleStart(plan, start); !status) return protocol::Fail(status.error());
 
   PreparedRun run;
@@ -335,7 +310,7 @@ Result<KnownPrompt> RunTask::MakeSequence() {
 
 Status RunTask::MakeGeneration(const KnownPrompt& known) {
   GenerationOptions generation;
-  generation.sampling = SamplingOf(plan_.args, plan_.seed);
+  generation.sampling = plan_.sampling;
   generation.max_new = plan_.args.max_new;
   generation.context_limit = ContextLimit(model().info(), known.tokens);
   generation.stop_ids = plan_.stop_ids;
@@ -486,7 +461,9 @@ protocol::TokenChunk RunTask::NextChunk(const EmittedToken& token, size_t index,
     untold_.pop_front();
   }
   if (plan_.chat) chunk.channel = ChannelName(channel);
-  if (plan_.args.logprobs) chunk.logprob = LogProbability(logits, token.id);
+  if (plan_.args.logprobs) {
+    AddLogProbs(logits, *plan_.args.logprobs, plan_.loaded->tokenizer.get(), chunk);
+  }
   return chunk;
 }
 
@@ -550,13 +527,9 @@ protocol::RunDone RunTask::Done() const {
     options.dialect = ChatDialectName(plan_.chat_options.dialect.value_or(*usual));
   }
   options.max_new = args.max_new;
-  options.temperature = args.temperature;
-  options.top_p = args.top_p;
-  options.top_k = args.top_k;
-  options.min_p = args.min_p;
+  TellSampling(args, options);
   options.spec = args.spec;
   options.spec_rosa = args.spec_rosa;
-  options.seed = plan_.seed;
   options.precision = PrecisionName(plan_.precision);
   options.chunked_prefill = args.chunked_prefill;
   options.stop = args.stop;

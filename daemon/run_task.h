@@ -43,7 +43,7 @@ class RunTask : public StepTask {
     size_t on_top = 0;            // tokens of the prompt before those that the request gave
     bool leave_state = false;
     uint64_t unknown = 0;  // tokens of the prompt that stand for text that cannot be spelled
-    uint64_t seed = 0;
+    SamplingOptions sampling;
     bool chat = false;
     ChatOptions chat_options;
     std::vector<int32_t> stop_ids;

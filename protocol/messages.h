@@ -38,6 +38,7 @@
 #include "protocol/metrics_messages.h"
 #include "protocol/model_selector.h"
 #include "protocol/prefix_messages.h"
+#include "protocol/sampling_messages.h"
 #include "protocol/session_messages.h"
 #include "protocol/speculation_messages.h"
 #include "protocol/version.h"
@@ -115,6 +116,8 @@ struct RunArgs {
   // propose them; 0: none. The answer is the same.
   uint32_t spec = 0;
   uint32_t spec_rosa = 0;
+  ProcessingOptions processing;
+  std::vector<std::string> ban_text;  // tokens that must not come, by their texts
   std::optional<uint64_t> seed;
   std::string precision = kAutoPrecision;
   bool chunked_prefill = true;
@@ -128,7 +131,8 @@ struct RunArgs {
   std::vector<std::string> stop;  // text that ends the answer, not part of it
   uint64_t timeout_ms = 0;        // 0: none
   std::string priority = kInteractive;
-  bool logprobs = false;
+  // Log probabilities of every token and of so many that were likeliest in its place.
+  std::optional<uint32_t> logprobs;
   bool want_logits = false;
   bool want_hidden = false;
   bool want_routes = false;
@@ -268,7 +272,9 @@ struct TokenChunk {
   int32_t id = 0;
   std::string text;
   std::string channel;  // "answer", "reasoning", "hidden"; "": plain completion
+  // With RunArgs::logprobs, from the logits as the model gave them, in nats.
   std::optional<double> logprob;
+  std::optional<std::vector<Alternative>> top;  // likeliest first; with RunArgs::logprobs above 0
   bool operator==(const TokenChunk&) const = default;
 };
 
@@ -476,6 +482,7 @@ struct RunOptions {
   bool chunked_prefill = true;
   std::vector<std::string> stop;
   uint64_t timeout_ms = 0;
+  ProcessingOptions processing;  // `ban` with the tokens of RunArgs::ban_text
   bool operator==(const RunOptions&) const = default;
 };
 
@@ -508,7 +515,7 @@ struct RunDone {
   // those of its own run and not always those of reading all tokens as one prompt.
   std::string prefix = "cold";
   std::optional<SessionStep> session;  // of a run in one
-  std::optional<SavedPack> saved;  // with RunArgs::save
+  std::optional<SavedPack> saved;      // with RunArgs::save
   std::optional<SpeculationReport> speculation;  // with RunArgs::spec or spec_rosa
   bool operator==(const RunDone&) const = default;
 };
@@ -551,8 +558,8 @@ using Body =
                  MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
                  JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone,
                  SessionForkDone, SessionUndoDone, SessionRenameDone, SessionRemoveDone,
-                 SessionSaveDone, SessionRestoreDone, SessionDiffDone,
-                 AbsorbDone, PckInfoDone, PckCleanDone>;
+                 SessionSaveDone, SessionRestoreDone, SessionDiffDone, AbsorbDone, PckInfoDone,
+                 PckCleanDone>;
 
 struct Reply {
   uint64_t id = 0;

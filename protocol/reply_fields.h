@@ -10,6 +10,7 @@
 #include "protocol/messages.h"
 #include "protocol/metrics_fields.h"
 #include "protocol/prefix_fields.h"
+#include "protocol/sampling_fields.h"
 #include "protocol/session_fields.h"
 #include "protocol/speculation_fields.h"
 
@@ -33,7 +34,7 @@ struct Schema<TokenChunk> {
   static constexpr auto fields = std::make_tuple(
       Required("index", &TokenChunk::index), Required("id", &TokenChunk::id),
       Required("text", &TokenChunk::text), Required("channel", &TokenChunk::channel),
-      Optional("logprob", &TokenChunk::logprob));
+      Optional("logprob", &TokenChunk::logprob), Optional("top", &TokenChunk::top));
 };
 
 template <>
@@ -199,7 +200,8 @@ struct Schema<RunOptions> {
       Optional("spec", &RunOptions::spec), Optional("spec_rosa", &RunOptions::spec_rosa),
       Required("seed", &RunOptions::seed), Required("precision", &RunOptions::precision),
       Required("chunked_prefill", &RunOptions::chunked_prefill),
-      Required("stop", &RunOptions::stop), Required("timeout_ms", &RunOptions::timeout_ms));
+      Required("stop", &RunOptions::stop), Required("timeout_ms", &RunOptions::timeout_ms),
+      Inline(&RunOptions::processing));
 };
 
 template <>

@@ -4,6 +4,7 @@
 
 #include "protocol/field.h"
 #include "protocol/messages.h"
+#include "protocol/sampling_fields.h"
 
 namespace mk::protocol {
 
@@ -119,6 +120,10 @@ struct Schema<RunArgs> {
       Optional("spec_rosa", &RunArgs::spec_rosa,
                "longest draft from a suffix automaton over the text; 0: none",
                Rule{}.Range(0, kMaxSpec)),
+      Inline(&RunArgs::processing),
+      Optional("ban_text", &RunArgs::ban_text,
+               "texts of tokens that must not come; each must be one token",
+               Rule{}.NotEmpty().Bytes(256).Items(1024)),
       Optional("seed", &RunArgs::seed, "seed of sampling; none: chosen by the daemon and told"),
       Optional("precision", &RunArgs::precision, "arithmetic; auto: the daemon's setting",
                kPrecisionRule),
@@ -137,7 +142,9 @@ struct Schema<RunArgs> {
                Rule{}.Range(0, kMaxTimeoutMs)),
       Optional("priority", &RunArgs::priority,
                "interactive, or background: only what the others leave", kPriorityRule),
-      Optional("logprobs", &RunArgs::logprobs, "send the log probability of every token"),
+      Optional("logprobs", &RunArgs::logprobs,
+               "send the log probability of every token, and so many likeliest ones in its place",
+               Rule{}.Range(0, kMaxLogprobs)),
       Optional("want_logits", &RunArgs::want_logits,
                "send a row of logits after the prompt and after every token"),
       Optional("want_hidden", &RunArgs::want_hidden,

@@ -103,7 +103,7 @@ Generation::Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> pr
     : sequence_(sequence),
       prompt_(std::move(prompt)),
       options_(std::move(options)),
-      sampler_(options_.sampling),
+      sampler_(options_.sampling, prompt_),
       vocab_(vocab),
       logits_((1 + options_.speculation.longest()) * vocab) {
   if (options_.speculation.on()) {
@@ -121,6 +121,7 @@ Result<std::unique_ptr<Generation>> Generation::Create(Sequence& sequence, size_
                                                        const KnownPrompt& known) {
   for (const Status& status :
        {CheckPrompt(prompt, known, vocab), ValidateSampling(options.sampling),
+        ValidateTokens(options.sampling.processing, vocab),
         CheckStops(options.stops, tokenizer != nullptr), CheckSpeculation(options.speculation),
         CheckKnown(known, sequence.length(), prompt.size(), vocab)}) {
     if (!status) return Fail(status.error());

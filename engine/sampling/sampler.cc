@@ -47,8 +47,13 @@ Status ValidateSampling(const SamplingOptions& options) {
   }
   if (!(options.top_p > 0.0f && options.top_p <= 1.0f)) return bad("top_p", "in (0, 1]");
   if (!(options.min_p >= 0.0f && options.min_p <= 1.0f)) return bad("min_p", "in [0, 1]");
+  if (!(options.typical_p > 0.0f && options.typical_p <= 1.0f))
+    return bad("typical_p", "in (0, 1]");
+  if (options.typical_p < 1.0f && options.random == RandomProfile::kCompat1) {
+    return bad("typical_p", "1 with the random profile compat-1");
+  }
   if (options.first_draw > kMaxFirstDraw) return bad("first_draw", "at most 2^24");
-  return {};
+  return ValidateProcessing(options.processing);
 }
 
 Result<int32_t> Argmax(std::span<const float> logits) {
@@ -57,12 +62,10 @@ Result<int32_t> Argmax(std::span<const float> logits) {
   return static_cast<int32_t>(best->index);
 }
 
-Sampler::Sampler(const SamplingOptions& options)
-    : options_(options), random_(options.random, options.seed) {}
-
-void Sampler::AddProcessor(std::unique_ptr<LogitProcessor> processor) {
-  processors_.push_back(std::move(processor));
-}
+Sampler::Sampler(const SamplingOptions& options, std::span<const int32_t> prompt)
+    : options_(options),
+      random_(options.random, options.seed),
+      processors_(MakeProcessors(options.processing, prompt)) {}
 
 Result<Picked> Sampler::Pick(std::span<const float> logits, uint64_t draw,
                              std::span<const int32_t> emitted) {
@@ -108,25 +111,18 @@ void Sampler::Sort(size_t count) {
   sorted_ = wanted;
 }
 
-double Sampler::TotalMass() {
-  double total = 0.0;
-  for (const Candidate& candidate : candidates_) total += candidate.q;
-  return total;
-}
-
 // Sums in f64. The nucleus is found by sorting only as far as it reaches.
-Picked Sampler::DrawPlain(double uniform) {
-  size_t kept = candidates_.size();
-  double mass = TotalMass();
+Sampler::Kept Sampler::CutPlain() {
+  Kept kept{candidates_.size(), 0.0};
+  for (const Candidate& candidate : candidates_) kept.mass += candidate.q;
   if (options_.top_p < 1.0f) {
-    const double target = static_cast<double>(options_.top_p) * mass;
+    const double target = static_cast<double>(options_.top_p) * kept.mass;
     double sum = 0.0;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       if (i >= sorted_) Sort(2 * i + 1);
       sum += candidates_[i].q;
       if (sum >= target) {
-        kept = i + 1;
-        mass = sum;
+        kept = {i + 1, sum};
         break;
       }
     }
@@ -134,14 +130,46 @@ Picked Sampler::DrawPlain(double uniform) {
   if (options_.min_p > 0.0f) {
     double sum = 0.0;
     size_t i = 0;
-    for (; i < kept; ++i) {
+    for (; i < kept.count; ++i) {
       if (i >= sorted_) Sort(2 * i + 1);
       if (candidates_[i].q < options_.min_p) break;
       sum += candidates_[i].q;
     }
-    kept = i;
-    mass = sum;
+    kept = {i, sum};
   }
+  return options_.typical_p < 1.0f ? CutTypical(kept) : kept;
+}
+
+// Leaves the first candidates ordered by q again.
+Sampler::Kept Sampler::CutTypical(Kept kept) {
+  Sort(kept.count);
+  const auto begin = candidates_.begin();
+  const auto end = begin + static_cast<ptrdiff_t>(kept.count);
+  double entropy = 0.0;  // in nats
+  for (auto one = begin; one != end && one->q > 0.0f; ++one) {
+    const double p = one->q / kept.mass;
+    entropy -= p * std::log(p);
+  }
+  deviations_.clear();
+  for (auto one = begin; one != end; ++one) {
+    deviations_.emplace_back(std::abs(-std::log(one->q / kept.mass) - entropy), *one);
+  }
+  std::stable_sort(deviations_.begin(), deviations_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const double target = static_cast<double>(options_.typical_p) * kept.mass;
+  Kept left;
+  while (left.count < kept.count && left.mass < target) {
+    candidates_[left.count] = deviations_[left.count].second;
+    left.mass += candidates_[left.count++].q;
+  }
+  sorted_ = 0;
+  candidates_.resize(left.count);
+  Sort(left.count);
+  return left;
+}
+
+Picked Sampler::DrawPlain(double uniform) {
+  const auto [kept, mass] = CutPlain();
   const double point = uniform * mass;
   double sum = 0.0;
   size_t chosen = 0;

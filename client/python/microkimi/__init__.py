@@ -54,6 +54,7 @@ from .prefix_messages import Forgotten, PrefixCache, PrefixModel, PrefixState
 from .requests import Message
 from .run_messages import (
     Absorbed,
+    Alternative,
     CompressedRow,
     Dump,
     IndexPick,
@@ -65,6 +66,7 @@ from .run_messages import (
     Speculation,
     Timing,
     Token,
+    TokenBias,
     Trust,
     Usage,
 )
@@ -81,7 +83,7 @@ from .session_messages import (
 from .version import VERSION as __version__
 
 __all__ = [
-    "Absorbed", "AccessDeniedError", "AsyncClient", "AsyncRunStream", "AsyncSessions",
+    "Absorbed", "AccessDeniedError", "Alternative", "AsyncClient", "AsyncRunStream", "AsyncSessions",
     "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError",
     "CancelledError", "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump",
     "Forgotten", "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError",
@@ -92,6 +94,6 @@ __all__ = [
     "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack",
     "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn",
     "Sessions", "ShuttingDownError", "Speculation", "StateDistance", "Status", "Timing", "Token",
-    "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage",
-    "Verified", "VerifyProblem", "__version__",
+    "TokenBias", "Tokens", "Trust", "UnreachableError", "UnsupportedError",
+    "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem", "__version__",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -77,6 +77,22 @@ class RunSettings(ChatOptions, total=False):
     # automaton over it; 0: none (default). The answer is the same.
     spec: int
     spec_rosa: int
+    typical_p: float
+    logit_bias: Mapping[int, float]  # added to the logits of tokens
+    ban: Sequence[int]  # tokens that must not come
+    ban_text: str | Iterable[str]  # the same by their texts; each must be exactly one token
+    dry_multiplier: float  # penalty on what would go on a repeat; 0: off
+    dry_base: float
+    dry_allowed_length: int
+    dry_range: int
+    dry_prompt: bool
+    dry_breakers: Iterable[str]
+    dry_compat: float  # of the reference engine
+    repetition_penalty: float  # on tokens that came before; 1: off
+    frequency_penalty: float
+    presence_penalty: float
+    penalty_window: int  # 0: the whole answer
+    penalty_prompt: bool
     seed: int | None  # None: the daemon chooses and tells
     precision: Precision
     priority: Priority
@@ -86,7 +102,8 @@ class RunSettings(ChatOptions, total=False):
     timeout: float | None  # seconds for the whole run; DeadlineError after that
     session: str  # name of the session that it goes on with, or begins; "": none
     session_undo: int  # last turns of the session whose place this one takes
-    logprobs: bool
+    # Log probability of every token; a number: and of so many of the likeliest in its place.
+    logprobs: bool | int
     routes: bool  # RunResult.routes: the experts that every layer picked
     logits_path: StrPath | None  # f32 LE, a row after the prompt and after every token
     hidden_path: StrPath | None  # f32 LE, [position][layer][hidden]
@@ -150,6 +167,37 @@ def _timeout_ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
+# As they are on the wire.
+_PROCESSING = (
+    "typical_p", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_range", "dry_prompt",
+    "dry_compat", "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_window",
+    "penalty_prompt",
+)  # fmt: skip
+
+
+def _texts(texts: str | Iterable[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _processing_args(options: RunSettings) -> dict[str, Any]:
+    """What was given of biases, bans and penalties; the daemon has the defaults."""
+    given: dict[str, Any] = dict(options)
+    args = {key: given[key] for key in _PROCESSING if key in given}
+    if biases := options.get("logit_bias"):
+        args["logit_bias"] = [
+            {"id": operator.index(one), "bias": float(bias)} for one, bias in biases.items()
+        ]
+    if (ban := options.get("ban")) is not None:
+        args["ban"] = _ids("run", ban)
+    if (ban_text := options.get("ban_text")) is not None:
+        args["ban_text"] = _texts(ban_text)
+    if (breakers := options.get("dry_breakers")) is not None:
+        args["dry_breakers"] = _texts(breakers)
+    if (logprobs := options.get("logprobs", False)) is not False:
+        args["logprobs"] = 0 if logprobs is True else operator.index(logprobs)
+    return args
+
+
 def run_request(prompt: str | None, options: RunSettings) -> Request:
     _check_known("run", options, RunSettings.__annotations__)
     args = model_args(options) | _chat_args(options)
@@ -181,14 +229,14 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "precision": options.get("precision", "auto"),
         "priority": options.get("priority", "interactive"),
         "chunked_prefill": options.get("chunked_prefill", True),
-        "stop": [stop] if isinstance(stop, str) else list(stop),
-        "logprobs": options.get("logprobs", False),
+        "stop": _texts(stop),
         "want_routes": options.get("routes", False),
         "want_logits": bool(logits_path),
         "want_hidden": bool(hidden_path),
         "stats": True,
         "window": WINDOW,
     }
+    args |= _processing_args(options)
     for key in ("memory", "save"):
         if pack := pack_argument(options.get(key)):
             args[key] = pack

@@ -11,6 +11,15 @@ from .session_messages import SessionStep
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the likeliest tokens in the place of another."""
+
+    id: int
+    text: str
+    logprob: float  # nats
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """One generated token. `text` is whole characters: that of an incomplete one comes with the
     token that completes it."""
@@ -19,7 +28,9 @@ class Token:
     id: int
     text: str
     channel: str  # "answer", "reasoning", "hidden"; "": plain completion
+    # With `logprobs`: from the logits as the model gave them, in nats.
     logprob: float | None = None
+    top: list[Alternative] | None = None  # likeliest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,12 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenBias:
+    id: int
+    bias: float  # added to the logit
+
+
+@dataclass(frozen=True, slots=True)
 class RunOptions:
     """What was in force; enough to repeat the run."""
 
@@ -105,6 +122,21 @@ class RunOptions:
     timeout_ms: int
     spec: int = 0
     spec_rosa: int = 0
+    logit_bias: list[TokenBias] = field(default_factory=list)
+    ban: list[int] = field(default_factory=list)  # those of `ban_text` too
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_range: int = 1024
+    dry_prompt: bool = True
+    dry_breakers: list[str] = field(default_factory=list)
+    dry_compat: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_window: int = 0
+    penalty_prompt: bool = False
+    typical_p: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +218,7 @@ class RunResult:
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`
+    top_logprobs: list[list[Alternative]] = field(default_factory=list)  # in the place of each
     logits: Dump | None = None
     hidden: Dump | None = None
 
@@ -195,7 +228,11 @@ class RunResult:
         del told["rest"]
         if self.options.raw:
             del told["reasoning"]
-        for key in ("session", "routes", "logprobs", "logits", "hidden", "saved", "speculation"):
+        optional = (
+            "session", "routes", "logprobs", "top_logprobs", "logits", "hidden", "saved",
+            "speculation",
+        )  # fmt: skip
+        for key in optional:
             if not told[key]:
                 del told[key]
         for key in ("token_p50_ms", "token_p95_ms"):

@@ -8,7 +8,7 @@ from .dump import DumpFile
 from .errors import InternalError, error_from_body
 from .messages import Progress
 from .requests import Request
-from .run_messages import Routes, RunResult, Token
+from .run_messages import Alternative, Routes, RunResult, Token
 from .wire import Reply, read_body
 
 
@@ -25,6 +25,7 @@ class RunReader:
         self._progress = request.progress
         self._routes: list[Routes] = []
         self._logprobs: list[float] = []
+        self._top_logprobs: list[list[Alternative]] = []
         self._dumps: dict[str, DumpFile] = {}
         try:
             for kind, path in (("logits", request.logits_path), ("hidden", request.hidden_path)):
@@ -52,6 +53,8 @@ class RunReader:
             token = read_body(Token, reply.body)
             if token.logprob is not None:
                 self._logprobs.append(token.logprob)
+            if token.top is not None:
+                self._top_logprobs.append(token.top)
             return token
         if kind == "routes":
             self._routes.append(read_body(Routes, reply.body))
@@ -67,6 +70,7 @@ class RunReader:
             result,
             routes=self._routes,
             logprobs=self._logprobs,
+            top_logprobs=self._top_logprobs,
             logits=dumps.get("logits"),
             hidden=dumps.get("hidden"),
         )

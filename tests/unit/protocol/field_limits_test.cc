@@ -78,6 +78,39 @@ void AddModelLimits(std::vector<FieldLimit>& limits) {
   }
 }
 
+json Biases(size_t count, double bias) {
+  return Times(count, json{{"id", 1}, {"bias", bias}});
+}
+
+void AddProcessingLimits(std::vector<FieldLimit>& limits) {
+  const std::vector<FieldLimit> processing = {
+      {"run", "logit_bias", Biases(1024, -100), Biases(1025, 0)},
+      {"run", "logit_bias", Biases(1, 100), Biases(1, 100.5)},
+      {"run", "logit_bias", json::array({{{"id", 0}, {"bias", 1}}}),
+       json::array({{{"id", -1}, {"bias", 1}}})},
+      {"run", "ban", Times(1024, 1), Times(1025, 1)},
+      {"run", "ban", json::array({2147483647}), json::array({2147483648})},
+      {"run", "ban_text", Times(1024, "x"), Times(1025, "x")},
+      {"run", "ban_text", json::array({"x"}), json::array({""})},
+      {"run", "dry_multiplier", 100, 100.5},
+      {"run", "dry_base", 1, 0.5},
+      {"run", "dry_allowed_length", 1, 0},
+      {"run", "dry_range", 65536, 65537},
+      {"run", "dry_range", 1, 0},
+      {"run", "dry_breakers", Times(32, "x"), Times(33, "x")},
+      {"run", "dry_compat", 0, -0.5},
+      {"run", "repetition_penalty", 0.1, 0.09},
+      {"run", "repetition_penalty", 10, 10.5},
+      {"run", "frequency_penalty", -2, -2.5},
+      {"run", "presence_penalty", 2, 2.5},
+      {"run", "penalty_window", kMillion, kMillion + 1},
+      {"run", "typical_p", 1, 0},
+      {"run", "logprobs", 20, 21},
+      {"run", "logprobs", 0, -1},
+  };
+  limits.insert(limits.end(), processing.begin(), processing.end());
+}
+
 void AddSessionLimits(std::vector<FieldLimit>& limits) {
   const std::pair<const char*, const char*> names[] = {
       {"run", "session"},          {"session_new", "name"},    {"session_show", "name"},
@@ -181,6 +214,7 @@ std::vector<FieldLimit> AllLimits() {
       {"absorb", "precision", "auto", "q4"},
   };
   AddModelLimits(limits);
+  AddProcessingLimits(limits);
   AddSessionLimits(limits);
   return limits;
 }

@@ -77,11 +77,12 @@ TEST(RoundTrip, ARunReadsOnTheWireAsDocumented) {
 }
 
 TEST(RoundTrip, RepliesReadOnTheWireAsDocumented) {
-  json wire = json::from_msgpack(EncodeReply({7, 2, TokenChunk{0, 5, "a", "answer", {}}}));
+  json wire = json::from_msgpack(EncodeReply({7, 2, TokenChunk{0, 5, "a", "answer", {}, {}}}));
   EXPECT_EQ(wire["type"], "chunk");
   EXPECT_EQ(wire["seq"], 2);
   EXPECT_EQ(wire["body"]["kind"], "token");
   EXPECT_FALSE(wire["body"].contains("logprob"));
+  EXPECT_FALSE(wire["body"].contains("top"));
 
   wire = json::from_msgpack(EncodeReply({7, 2, TensorChunk{"logits", 1, 4, 0, "abcd"}}));
   EXPECT_EQ(wire["body"]["kind"], "logits");

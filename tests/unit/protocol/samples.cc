@@ -7,6 +7,26 @@ ModelSelector Selector() {
   return {"/models/größe.bin", "/models/vocab.json", "/models/base.tiktoken"};
 }
 
+ProcessingOptions FullProcessing() {
+  ProcessingOptions processing;
+  processing.logit_bias = {{0, -100}, {2147483647, 1.5}};
+  processing.ban = {0, 2147483647};
+  processing.dry_multiplier = 0.75;
+  processing.dry_base = 2.5;
+  processing.dry_allowed_length = 3;
+  processing.dry_range = 77;
+  processing.dry_prompt = false;
+  processing.dry_breakers = {"\n", "\xC3\xA9"};
+  processing.dry_compat = 0.5;
+  processing.repetition_penalty = 1.25;
+  processing.frequency_penalty = -0.5;
+  processing.presence_penalty = 0.25;
+  processing.penalty_window = 99;
+  processing.penalty_prompt = true;
+  processing.typical_p = 0.875;
+  return processing;
+}
+
 RunArgs FullRun() {
   RunArgs args;
   args.model = Selector();
@@ -22,6 +42,8 @@ RunArgs FullRun() {
   args.min_p = 0.125;
   args.spec = 24;
   args.spec_rosa = 64;
+  args.processing = FullProcessing();
+  args.ban_text = {" no", "\n"};
   args.seed = UINT64_MAX;
   args.precision = "q8";
   args.chunked_prefill = false;
@@ -29,7 +51,7 @@ RunArgs FullRun() {
   args.stop = {"\n\n", "END"};
   args.timeout_ms = 90000;
   args.priority = "background";
-  args.logprobs = true;
+  args.logprobs = 20;
   args.want_logits = true;
   args.want_hidden = true;
   args.want_routes = true;
@@ -158,7 +180,8 @@ RunDone FullRunDone() {
   done.ids = {6};
   done.usage = {2, 1, 1, 2};
   done.timing = {1, 2, 3, 4, 5, 6, 7, 8.5, 9.5};
-  done.options = {true, false, "k3", 1, 2.5, 0.5, 3, 0.25, 24, 64, UINT64_MAX, "exact", false, {"x"}, 9};
+  done.options = {true, false, "k3",       1,       2.5,   0.5,   3, 0.25,
+                  24,   64,    UINT64_MAX, "exact", false, {"x"}, 9, FullProcessing()};
   done.trust = {"exact", true, 1, 2, "f00d", "/m.bin", "b"};
   done.warnings = {"w"};
   done.session = SessionStep{"story", 1, 2, true, true, 3, 4.5, "ab"};
@@ -272,8 +295,9 @@ std::vector<SampleReply> SampleReplies() {
   const std::vector<std::pair<Body, Op>> all = {
       {Accepted{3}, Op::kRun},
       {Progress{"prefill", 64, 4000, "tokens"}, Op::kRun},
-      {TokenChunk{7, 42, "\xC3\xA9", "answer", -0.5}, Op::kRun},
-      {TokenChunk{1, 0, "", "", std::nullopt}, Op::kRun},
+      {TokenChunk{7, 42, "\xC3\xA9", "answer", -0.5, {{{42, "\xC3\xA9", -0.5}, {1, "", -1.5}}}},
+       Op::kRun},
+      {TokenChunk{1, 0, "", "", std::nullopt, std::nullopt}, Op::kRun},
       {TensorChunk{"logits", 9, 8, 4, std::string("\x00\xFF\x80\x7F", 4)}, Op::kRun},
       {TensorChunk{"hidden", 9, 4, 0, std::string("\x01\x02\x03\x04", 4)}, Op::kRun},
       {RoutesChunk{5,
@@ -326,7 +350,13 @@ std::vector<SampleReply> SampleReplies() {
        Op::kSessionDiff},
       {FullAbsorbDone(), Op::kAbsorb},
       {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
-      {PckInfoDone{{{"/m.bin", "0123456789abcdef", true, 1, 2, 3, 1,
+      {PckInfoDone{{{"/m.bin",
+                     "0123456789abcdef",
+                     true,
+                     1,
+                     2,
+                     3,
+                     1,
                      {{320, "q8", true, true, 9, 5, 7, 1.5}}}},
                    "/state/prefix",
                    "disk full",

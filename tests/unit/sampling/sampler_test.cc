@@ -188,6 +188,14 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
   for (const float bad : {-0.5f, 1.5f, kNan}) {
     EXPECT_EQ(message([&](SamplingOptions& o) { o.min_p = bad; }).find("min_p"), 0u);
   }
+  for (const float bad : {0.0f, 1.5f, kNan}) {
+    EXPECT_EQ(message([&](SamplingOptions& o) { o.typical_p = bad; }).find("typical_p"), 0u);
+  }
+  EXPECT_EQ(message([](SamplingOptions& o) {
+              o.typical_p = 0.5f;
+              o.random = RandomProfile::kCompat1;
+            }).find("typical_p must be 1"),
+            0u);
   EXPECT_EQ(message([](SamplingOptions& o) { o.first_draw = 1u << 25; }).find("first_draw"), 0u);
 }
 
@@ -210,30 +218,62 @@ TEST(Sampler, ExtremeTemperaturesStayFinite) {
   EXPECT_EQ(sampler.Pick(std::vector<float>{-largest, largest}, 0)->id, 1);
 }
 
-// Adds a constant to one id, and remembers what it was given.
-class Bias final : public LogitProcessor {
- public:
-  Bias(size_t id, float add, float times) : id_(id), add_(add), times_(times) {}
-  void Apply(std::span<const int32_t> emitted, std::span<float> logits) override {
-    logits[id_] = logits[id_] * times_ + add_ * static_cast<float>(emitted.size());
-  }
-
- private:
-  size_t id_;
-  float add_;
-  float times_;
-};
-
+// The order shows: a bias lifts a token before the penalty divides it, and a ban is final.
 TEST(Sampler, ProcessorsRunInOrderOnACopy) {
-  Sampler sampler{SamplingOptions{}};
-  const std::vector<float> row = {1, 2, 0};
-  const std::vector<int32_t> emitted = {5, 6};
-  sampler.AddProcessor(std::make_unique<Bias>(2, 2.0f, 1.0f));   // 0 + 4
-  sampler.AddProcessor(std::make_unique<Bias>(2, -1.0f, 2.0f));  // 8 - 2; the other order: 2
-  sampler.AddProcessor(std::make_unique<Bias>(1, 1.5f, 1.0f));   // 5
-  EXPECT_EQ(sampler.Pick(row, 0, emitted)->id, 2);
-  EXPECT_EQ(sampler.Pick(row, 1, {})->id, 1);
-  EXPECT_EQ(row, (std::vector<float>{1, 2, 0}));
+  SamplingOptions o;
+  o.processing.biases = {{2, 6.0f}, {2, 2.0f}};  // 0 + 8
+  o.processing.banned = {3};
+  o.processing.penalties.repetition = 4.0f;  // 8 / 4 = 2; before the bias it would be 8
+  o.processing.penalties.presence = 1.0f;    // 1
+  Sampler sampler(o);
+  const std::vector<float> row = {1, 3, 0, 50};
+  EXPECT_EQ(sampler.Pick(row, 0, std::vector<int32_t>{2})->id, 1);
+  EXPECT_EQ(sampler.Pick(row, 1, {})->id, 2);
+  EXPECT_EQ(sampler.Pick(row, 2, std::vector<int32_t>{1, 2, 2})->id, 0);  // 0.25 - 1, 1 - 1
+  EXPECT_EQ(row, (std::vector<float>{1, 3, 0, 50}));
+}
+
+// With everything sorted, by the words of the paper.
+std::vector<int32_t> TypicalSet(const std::vector<double>& p, double share) {
+  double entropy = 0;
+  for (const double one : p) entropy -= one * std::log(one);
+  std::vector<int32_t> ids(p.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    const auto away = [&](int32_t id) {
+      return std::abs(entropy + std::log(p[static_cast<size_t>(id)]));
+    };
+    return away(a) < away(b);
+  });
+  double sum = 0;
+  size_t count = 0;
+  while (count < ids.size() && sum < share) sum += p[static_cast<size_t>(ids[count++])];
+  ids.resize(count);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+TEST(Sampler, TypicalKeepsTheTokensNearTheEntropy) {
+  // The likeliest is left out: it says less than the others do on average.
+  const std::vector<double> p = {0.4, 0.13, 0.11, 0.1, 0.09, 0.08, 0.05, 0.04};
+  std::vector<float> row;
+  for (const double one : p) row.push_back(static_cast<float>(std::log(one)));
+  for (const float share : {0.2f, 0.35f, 0.5f, 0.95f}) {
+    SamplingOptions o;
+    o.temperature = 1.0f;
+    o.typical_p = share;
+    Sampler sampler(o);
+    std::vector<bool> seen(p.size());
+    for (uint64_t draw = 0; draw < 4000; ++draw) {
+      seen[static_cast<size_t>(sampler.Pick(row, draw)->id)] = true;
+    }
+    const std::vector<int32_t> want = TypicalSet(p, static_cast<double>(share));
+    for (size_t i = 0; i < p.size(); ++i) {
+      const bool wanted = std::count(want.begin(), want.end(), static_cast<int32_t>(i)) > 0;
+      EXPECT_EQ(seen[i], wanted) << "share " << share << " token " << i;
+    }
+    EXPECT_FALSE(share == 0.2f && seen[0]);
+  }
 }
 
 }  // namespace
