@@ -43,6 +43,13 @@ constexpr std::array kCommands = {
             "  echo '{\"id\": 7, \"prompt\": \"One day\", \"max_new\": 9}' | mk map --jsonl\n"
             "  printf 'two\\nlines\\0another\\0' | mk map -0 | tr '\\0' '\\n'",
             MapCommand},
+    Command{"score", "How likely given texts are, token by token",
+            "  mk score \"Once upon a time\"\n"
+            "  mk score --tokens \"The sun is hot.\"\n"
+            "  mk score --context \"The sun is\" \" hot.\" \" cold.\"\n"
+            "  mk score --lines -f lines.txt\n"
+            "  mk score -f book.txt --json | jq .bits_per_byte",
+            ScoreCommand},
     Command{"ping", "Is the daemon there",
             "  mk ping\n"
             "  mk ping >/dev/null && echo it runs",

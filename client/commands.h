@@ -15,6 +15,7 @@ int RunCommand(const Command& command, int argc, char** argv);
 int PrefillCommand(const Command& command, int argc, char** argv);
 int AbsorbCommand(const Command& command, int argc, char** argv);
 int ChatCommand(const Command& command, int argc, char** argv);
+int ScoreCommand(const Command& command, int argc, char** argv);
 int MapCommand(const Command& command, int argc, char** argv);
 int PingCommand(const Command& command, int argc, char** argv);
 int StatusCommand(const Command& command, int argc, char** argv);

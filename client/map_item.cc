@@ -22,18 +22,18 @@ constexpr size_t kDepth = protocol::kLimits.depth;
 constexpr std::string_view kNotForItems[] = {"logprobs",    "want_logits", "want_hidden",
                                              "want_routes", "stats",       "window"};
 
-Status TakeField(const std::string& name, const Json& json, MapItem& item) {
+Status TakeField(const std::string& name, const Json& json, RunArgs& args) {
   std::optional<bool> assigned;
   if (name == "chat") {
     bool chat = false;
     assigned = Assign(json, chat);
-    item.args.raw = !chat;
+    args.raw = !chat;
   } else if (name == "stop" && json.is_string()) {
-    item.args.stop = {json.get<std::string>()};
+    args.stop = {json.get<std::string>()};
     assigned = true;
   } else if (std::find(std::begin(kNotForItems), std::end(kNotForItems), name) ==
              std::end(kNotForItems)) {
-    assigned = AssignField(name, json, item.args);
+    assigned = AssignField(name, json, args);
   }
   if (!assigned) {
     return Fail(
@@ -46,8 +46,7 @@ Status TakeField(const std::string& name, const Json& json, MapItem& item) {
 }
 
 // A prompt of ids is taken as it is, and a system message asks for a chat turn, as in `mk run`.
-Status SettleChat(const Json& object, MapItem& item) {
-  RunArgs& args = item.args;
+Status SettleChat(const Json& object, RunArgs& args) {
   const bool says_how = object.contains("chat") || object.contains("raw");
   const bool of_chat =
       object.contains("system") || object.contains("thinking") || object.contains("dialect");
@@ -68,7 +67,7 @@ Status SettleChat(const Json& object, MapItem& item) {
   return {};
 }
 
-Status ReadObject(const std::string& text, MapItem& item) {
+Status ReadObject(const std::string& text, MapItem& item, RunArgs& args) {
   if (JsonDepth(text) > kDepth) {
     return Fail(UsageError("the JSON is nested too deeply",
                            "at most " + std::to_string(kDepth) + " levels"));
@@ -80,33 +79,32 @@ Status ReadObject(const std::string& text, MapItem& item) {
   if (const auto id = object.find("id"); id != object.end()) item.id = *id;
   for (const auto& [name, value] : object.items()) {
     if (name == "id") continue;
-    if (Status taken = TakeField(name, value, item); !taken) return taken;
+    if (Status taken = TakeField(name, value, args); !taken) return taken;
   }
-  const RunArgs& args = item.args;
   if (int{args.prompt.has_value()} + int{args.ids.has_value()} + int{args.messages.has_value()} !=
       1) {
     return Fail(UsageError("an item has one of \"prompt\", \"ids\" and \"messages\"",
                            "for example {\"prompt\": \"Once upon a time\"}"));
   }
   item.own_model = object.contains("model");
-  MakeAbsolute(item.args.model);
-  item.args.memory = PackArgument(item.args.memory);
-  item.args.save = PackArgument(item.args.save);
-  return SettleChat(object, item);
+  MakeAbsolute(args.model);
+  args.memory = PackArgument(args.memory);
+  args.save = PackArgument(args.save);
+  return SettleChat(object, args);
 }
 
-Status ReadRecord(MapForm form, Record& record, MapItem& item) {
+Status ReadRecord(MapForm form, Record& record, MapItem& item, RunArgs& args) {
   if (record.too_long) {
     return Fail(UsageError("longer than " + std::to_string(MostBytesOf(form)) + " bytes",
                            "give a shorter prompt"));
   }
-  if (form == MapForm::kJson) return ReadObject(record.bytes, item);
+  if (form == MapForm::kJson) return ReadObject(record.bytes, item, args);
   // Lines that were written elsewhere.
   if (form == MapForm::kLines && record.bytes.ends_with('\r')) record.bytes.pop_back();
   if (record.bytes.empty()) {
     return Fail(UsageError("the prompt is empty", "give some text"));
   }
-  item.args.prompt = std::move(record.bytes);
+  args.prompt = std::move(record.bytes);
   return {};
 }
 
@@ -128,10 +126,11 @@ bool IsBlank(MapForm form, const Record& record) {
 MapItem ReadItem(const MapSettings& settings, uint64_t index, Record record) {
   MapItem item;
   item.index = index;
-  item.args = settings.args;
+  RunArgs args = settings.args;
   // Of the item's place, not of the order in which items happen to run. Wraps around.
-  if (item.args.seed) *item.args.seed += index;
-  Status read = ReadRecord(settings.input, record, item);
+  if (args.seed) *args.seed += index;
+  Status read = ReadRecord(settings.input, record, item, args);
+  item.args = std::move(args);
   if (read) read = CheckRequest(item.args);
   if (!read) item.error = std::move(read.error());
   return item;

@@ -3,23 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
-#include "client/json_format.h"
 #include "client/map_settings.h"
-#include "client/record_reader.h"
-#include "protocol/messages.h"
+#include "client/map_work.h"
 
 namespace mk::client {
-
-struct MapItem {
-  uint64_t index = 0;      // 0 for the first
-  std::optional<Json> id;  // what the item calls itself; repeated in its answer
-  protocol::RunArgs args;
-  bool own_model = false;                // it names a model itself
-  std::optional<protocol::Error> error;  // why it cannot be run
-};
 
 // The separator of records, and the most bytes that one may have.
 char SeparatorOf(MapForm form);

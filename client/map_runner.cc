@@ -53,18 +53,19 @@ protocol::Error Cancelled() {
 
 }  // namespace
 
-MapRunner::MapRunner(const MapSettings& settings, size_t jobs, RecordReader& reader,
+MapRunner::MapRunner(const MapFlow& flow, size_t jobs, MapWork& work, RecordReader& reader,
                      uint64_t input_bytes, Session session, Output& output,
                      const SignalWatch& signals)
-    : settings_(settings),
+    : flow_(flow),
       jobs_(jobs),
+      work_(work),
       cap_(jobs),
       reader_(reader),
       input_bytes_(input_bytes),
       session_(std::move(session)),
       output_(output),
       signals_(signals),
-      writer_(settings.output, output),
+      writer_(flow.by_place, output),
       next_ack_(After(milliseconds(protocol::kAckIntervalMs))) {}
 
 MapEnd MapRunner::Run(MapProgress& progress) {
@@ -134,8 +135,8 @@ Status MapRunner::StartItems() {
   bool filled = false;  // one read per turn: signals and replies have theirs
   while (WantsInput()) {
     if (reader_.Next(record)) {
-      if (IsBlank(settings_.input, record)) continue;
-      MapItem item = ReadItem(settings_, end_.counts.read++, std::move(record));
+      if (work_.IsBlank(record)) continue;
+      MapItem item = work_.Read(end_.counts.read++, std::move(record));
       if (Status started = StartItem(std::move(item)); !started) return started;
       // So that lines without a run do not pile up.
       writer_.Flush([] {});
@@ -184,20 +185,14 @@ Status MapRunner::TakeReply(const protocol::Reply& reply) {
   if (type != protocol::ReplyType::kDone && type != protocol::ReplyType::kError) {
     found->second.heard = true;
     found->second.seen_seq = reply.seq;
-    if (std::holds_alternative<protocol::TokenChunk>(reply.body)) ++end_.counts.tokens;
+    end_.counts.tokens += work_.Take(found->second.item, reply.body);
     return {};
   }
   Running running = std::move(running_.extract(found).mapped());
-  if (const auto* done = std::get_if<protocol::RunDone>(&reply.body)) {
-    return TakeEnd(std::move(running), *done);
-  }
-  if (const auto* error = std::get_if<protocol::Error>(&reply.body)) {
-    return TakeEnd(std::move(running), *error);
-  }
-  return Fail(ErrorCode::kInternal, "the daemon gave another op's answer");
+  return TakeEnd(std::move(running), reply.body);
 }
 
-Status MapRunner::TakeEnd(Running running, MapOutcome outcome) {
+Status MapRunner::TakeEnd(Running running, const protocol::Body& outcome) {
   const auto* error = std::get_if<protocol::Error>(&outcome);
   if (error != nullptr && error->code == ErrorCode::kBusy && !stopped_) {
     // Others fill the daemon. The item waits for its turn, and fewer run at once for a while.
@@ -221,7 +216,7 @@ Status MapRunner::TakeEnd(Running running, MapOutcome outcome) {
 // Whether the daemon that comes after this one may do what this one did not. Of such items nothing
 // has been shown.
 bool MapRunner::MayMove() const {
-  return !stopped_ && settings_.access.autostart && moves_ < kMostMoves;
+  return !stopped_ && flow_.access.autostart && moves_ < kMostMoves;
 }
 
 // The daemon has left as it said, or before it had heard of what it was to do. One that dies with
@@ -236,6 +231,7 @@ bool MapRunner::CameTooLate(const protocol::Error& error) const {
 
 // The item waits for its turn.
 void MapRunner::TakeBack(Running running) {
+  work_.Forget(running.item);
   const uint64_t index = running.item.index;
   refused_.emplace(index, std::move(running.item));
 }
@@ -253,25 +249,28 @@ Status MapRunner::Move() {
     return Fail(ErrorCode::kShuttingDown, "the daemon is shutting down, and does not leave",
                 "`mk status` tells what it waits for");
   }
-  auto session = OpenSession(settings_.access);
+  auto session = OpenSession(flow_.access);
   if (!session) return Fail(std::move(session.error()));
   session_.emplace(std::move(*session));
   retry_at_ = {};
   return {};
 }
 
-void MapRunner::End(const MapItem& item, const MapOutcome& outcome) {
-  const auto* done = std::get_if<protocol::RunDone>(&outcome);
+void MapRunner::End(const MapItem& item, const protocol::Body& outcome) {
+  MapAnswer answer = work_.Render(item, outcome);
+  const bool failed = std::holds_alternative<protocol::Error>(outcome);
   if (stopped_ && IsCancelled(outcome)) {
     ++end_.counts.cancelled;
-  } else if (done != nullptr) {
-    ++end_.counts.done;
-    if (done->trust.degraded) ++end_.counts.degraded;
-  } else {
+  } else if (failed) {
     ++end_.counts.failed;
+  } else {
+    ++end_.counts.done;
+    if (answer.degraded) ++end_.counts.degraded;
   }
-  writer_.Put(item, outcome);
-  if (done == nullptr && settings_.fail_fast) Stop();
+  end_.counts.tokens += answer.tokens;
+  writer_.Put(item.index, std::move(answer));
+  if (failed && flow_.fail_fast) Stop();
+  if (failed && flow_.alone && !stopped_) end_.fatal = std::get<protocol::Error>(outcome);
 }
 
 // Nothing new is started, and what runs is cancelled.
@@ -306,7 +305,7 @@ Status MapRunner::KeepAlive() {
     if (auto sent = session_->Send(protocol::PingArgs{}); !sent) return Fail(sent.error());
   }
   for (auto& [id, running] : running_) {
-    const bool far_behind = running.seen_seq - running.acked_seq >= settings_.args.window / 4;
+    const bool far_behind = running.seen_seq - running.acked_seq >= flow_.window / 4;
     if (!due && !far_behind) continue;
     if (Status acked = Ack(id, running); !acked) return acked;
   }

@@ -1,4 +1,4 @@
-// Many runs over one connection: so many at once, in any number, answered in order.
+// Many requests over one connection: so many at once, in any number, answered in order.
 
 #pragma once
 
@@ -24,8 +24,8 @@ struct MapEnd {
 // memory without bound.
 class MapRunner {
  public:
-  MapRunner(const MapSettings& settings, size_t jobs, RecordReader& reader, uint64_t input_bytes,
-            Session session, Output& output, const SignalWatch& signals);
+  MapRunner(const MapFlow& flow, size_t jobs, MapWork& work, RecordReader& reader,
+            uint64_t input_bytes, Session session, Output& output, const SignalWatch& signals);
 
   // Runs everything; leaves nothing behind in the daemon.
   MapEnd Run(MapProgress& progress);
@@ -44,8 +44,8 @@ class MapRunner {
   protocol::Status StartItem(MapItem item);
   protocol::Status TakeReplies();
   protocol::Status TakeReply(const protocol::Reply& reply);
-  protocol::Status TakeEnd(Running running, MapOutcome outcome);
-  void End(const MapItem& item, const MapOutcome& outcome);
+  protocol::Status TakeEnd(Running running, const protocol::Body& outcome);
+  void End(const MapItem& item, const protocol::Body& outcome);
   protocol::Status KeepAlive();
   protocol::Status Ack(uint64_t id, Running& running);
   protocol::Status Wait();
@@ -58,8 +58,9 @@ class MapRunner {
   void TakeAllBack();
   protocol::Status Move();
 
-  const MapSettings& settings_;
+  const MapFlow& flow_;
   const size_t jobs_;
+  MapWork& work_;
   size_t cap_;  // runs at once that the daemon takes at the moment
   RecordReader& reader_;
   const uint64_t input_bytes_;      // 0: not known

@@ -31,10 +31,10 @@ void AddForms(CommandLine& line, Raw& raw, MapSettings& settings) {
 
 void AddFlow(CommandLine& line, MapSettings& settings) {
   CLI::App& app = line.app();
-  line.AddNumber("-j,--jobs", settings.jobs,
+  line.AddNumber("-j,--jobs", settings.flow.jobs,
                  "Runs at once (default: as many as the daemon decodes in one step)", 1, 1024);
-  app.add_flag("--fail-fast", settings.fail_fast, "Stop at the first item that fails");
-  app.add_flag("--stats", settings.stats,
+  app.add_flag("--fail-fast", settings.flow.fail_fast, "Stop at the first item that fails");
+  app.add_flag("--stats", settings.flow.stats,
                "Statistics at the end on stderr, also when it is no terminal");
 }
 
@@ -53,6 +53,8 @@ protocol::Status Take(const Raw& raw, MapSettings& settings) {
     settings.file = "-";
   }
   settings.args.stats = settings.output == MapForm::kJson;
+  settings.flow.window = settings.args.window;
+  settings.flow.by_place = settings.output != MapForm::kJson;
   return raw.generation.Take(settings.args);
 }
 
@@ -72,7 +74,7 @@ std::optional<int> ParseMapSettings(const Command& command, int argc, char** arg
   raw.generation.AddSampling(line, settings.args,
                              "Seed of the first item; the next has the next one, whatever order "
                              "they run in (default: new ones)");
-  line.AddAccess(settings.access, true);
+  line.AddAccess(settings.flow.access, true);
   if (auto code = line.Parse(argc, argv)) return code;
   if (protocol::Status taken = Take(raw, settings); !taken) return ReportError(taken.error());
   return std::nullopt;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "client/access.h"
 #include "client/command_line.h"
+#include "client/map_work.h"
 #include "protocol/messages.h"
 
 namespace mk::client {
@@ -19,14 +19,11 @@ enum class MapForm {
 };
 
 struct MapSettings {
-  AccessOptions access;
+  MapFlow flow;
   protocol::RunArgs args;  // of every item, but for its prompt
   std::string file;        // "-": standard input
   MapForm input = MapForm::kLines;
   MapForm output = MapForm::kLines;
-  uint64_t jobs = 0;  // runs at once; 0: as many as the daemon decodes in one step
-  bool fail_fast = false;
-  bool stats = false;
 };
 
 // Nothing: go on with `settings`. Otherwise the exit code; help or an error has been printed.

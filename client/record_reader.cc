@@ -12,6 +12,9 @@ namespace mk::client {
 RecordReader::RecordReader(int fd, std::string name, char separator, size_t most)
     : fd_(fd), name_(std::move(name)), separator_(separator), most_(most) {}
 
+RecordReader::RecordReader(size_t count)
+    : fd_(-1), separator_('\0'), most_(0), buffer_(count, '\0'), ended_(true) {}
+
 void RecordReader::Hand(Record& record, size_t end, size_t next) {
   record.too_long = skipping_ || end - begin_ > most_;
   record.bytes.clear();

@@ -20,6 +20,9 @@ class RecordReader {
   // A record of more than `most` bytes is skipped and told as too long.
   RecordReader(int fd, std::string name, char separator, size_t most);
 
+  // So many empty records of no input: the items are known otherwise.
+  explicit RecordReader(size_t count);
+
   // The next record that is there. The last one need not end with the separator.
   bool Next(Record& record);
   // One read(), which blocks when nothing is there. Errors: kIoError.

@@ -37,6 +37,11 @@ enum class RequestPhase {
   kWorking,    // on a thread for other work, or waiting for it
 };
 
+// Ops that the scheduler works on in steps, beside one another.
+inline bool RunsInSteps(protocol::Op op) {
+  return op == protocol::Op::kRun || op == protocol::Op::kScore;
+}
+
 struct ClientRequest {
   uint64_t key = 0;  // ours, unique
   std::string peer;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/errors.h"
+#include "daemon/run_task.h"
 #include "daemon/token_text.h"
 #include "engine/sampling/log_probs.h"
 
@@ -34,10 +35,7 @@ protocol::Result<int32_t> OnlyToken(const Tokenizer& tokenizer, const std::strin
 protocol::Status SettleBans(protocol::RunArgs& args, const LoadedModel& loaded) {
   if (args.ban_text.empty()) return {};
   if (loaded.tokenizer == nullptr) {
-    protocol::Error error = ToProtocol(loaded.tokenizer_error);
-    error.message = "`ban_text` needs a vocabulary: " + error.message;
-    error.hint = "name one with --vocab, or ban tokens by their ids";
-    return protocol::Fail(std::move(error));
+    return protocol::Fail(NoTokenizer(loaded));
   }
   for (const std::string& text : args.ban_text) {
     auto id = OnlyToken(*loaded.tokenizer, text);

@@ -7,12 +7,13 @@
 #include "daemon/memory_text.h"
 #include "daemon/run_packs.h"
 #include "daemon/run_task.h"
+#include "daemon/score_task.h"
 
 namespace mk::daemon {
 namespace {
 
 bool IsOpenRun(const ClientRequest& request) {
-  return request.op == protocol::Op::kRun && !request.final;
+  return RunsInSteps(request.op) && !request.final;
 }
 
 bool IsBackground(const ClientRequest& request) {
@@ -35,6 +36,16 @@ double QueueMilliseconds(const ClientRequest& request) {
 
 protocol::Error TooManyWait() {
   return {protocol::ErrorCode::kBusy, "too many requests wait", "try again", {}};
+}
+
+// How the request is to be run, beside what it is.
+template <typename Args>
+void TakeTerms(const Args& args, ClientRequest& request) {
+  request.control->window.store(args.window);
+  request.control->background.store(args.priority == protocol::kBackground);
+  if (args.timeout_ms > 0) {
+    request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
+  }
 }
 
 }  // namespace
@@ -62,7 +73,8 @@ std::optional<protocol::Error> RunService::Refuse(const ClientRequest& request) 
   const uint64_t limit =
       core_.limits.max_active + static_cast<uint64_t>(std::max(core_.config.max_queue, 0));
   // No client may fill more than half of the places, so that there is always room for another.
-  const uint64_t own = core_.clients.CountOpen(request.client, protocol::Op::kRun) - 1;
+  const uint64_t own = core_.clients.CountOpen(request.client, protocol::Op::kRun) +
+                       core_.clients.CountOpen(request.client, protocol::Op::kScore) - 1;
   if (running + waiting < limit && own < std::max<uint64_t>(1, limit / 2)) return std::nullopt;
   return protocol::Error{
       protocol::ErrorCode::kBusy,
@@ -95,16 +107,37 @@ void RunService::Handle(ClientRequest& request) {
   if (auto packs = PacksOf(args); !packs) {
     return core_.clients.Finish(request, std::move(packs.error()));
   }
-  request.control->window.store(args.window);
-  request.control->background.store(args.priority == protocol::kBackground);
-  if (args.timeout_ms > 0) {
-    request.deadline = request.arrived + std::chrono::milliseconds(args.timeout_ms);
-  }
+  TakeTerms(args, request);
   const bool in_session = !args.session.empty();
   request.told_position = in_session ? sessions_.RunsIn(args.session) : WaitingBefore(request);
   core_.clients.Send(request, protocol::Accepted{request.told_position});
   if (in_session) return sessions_.Begin(request);
   AcquireModel(request);
+}
+
+void RunService::HandleScore(ClientRequest& request) {
+  if (auto error = Refuse(request)) return core_.clients.Finish(request, std::move(*error));
+  const auto& args = std::get<protocol::ScoreArgs>(request.args);
+  TakeTerms(args, request);
+  request.told_position = WaitingBefore(request);
+  core_.clients.Send(request, protocol::Accepted{request.told_position});
+  request.precision = models_.PrecisionOf(args.precision);
+  models_.Acquire(request, args.model);
+}
+
+// Its texts are encoded.
+void RunService::OnScoreModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
+  request.phase = RequestPhase::kPreparing;
+  auto args =
+      std::make_shared<protocol::ScoreArgs>(std::move(std::get<protocol::ScoreArgs>(request.args)));
+  auto task = [key = request.key, control = request.control, loaded = entry.loaded, args,
+               precision = request.precision, &events = core_.events] {
+    if (control->cancelled.load()) return;  // answered already
+    events.Push(RunPrepared{key, PrepareScore(loaded, precision, std::move(*args))});
+  };
+  if (core_.aux.Post(std::move(task))) return;
+  core_.registry.Release(request.key);
+  core_.clients.Finish(request, TooManyWait());
 }
 
 void RunService::AcquireModel(ClientRequest& request) {
@@ -114,6 +147,7 @@ void RunService::AcquireModel(ClientRequest& request) {
 }
 
 void RunService::OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry) {
+  if (request.op == protocol::Op::kScore) return OnScoreModelReady(request, entry);
   if (request.session) return sessions_.Prepare(request, entry.loaded);
   request.phase = RequestPhase::kPreparing;
   // The arguments are not needed here again; a prompt may be large.
@@ -306,7 +340,7 @@ void RunService::OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& nee
 }
 
 void RunService::CountStart(const ClientRequest& request) {
-  if (request.op != protocol::Op::kRun) return;
+  if (!RunsInSteps(request.op)) return;
   core_.metrics.Add(Counter::kPromptTokens, request.control->prompt_total.load());
   core_.metrics.Observe(Distribution::kQueueWait,
                         std::chrono::duration<double, std::milli>(QueueMilliseconds(request)));
@@ -357,6 +391,8 @@ protocol::Body RunService::LastMessage(const ClientRequest& request, RequestFini
   }
   if (auto* done = std::get_if<protocol::RunDone>(&*finished.result)) {
     FillTiming(request, done->timing);
+  } else if (auto* scored = std::get_if<protocol::ScoreDone>(&*finished.result)) {
+    FillTiming(request, scored->timing);
   }
   return std::move(*finished.result);
 }

@@ -1,4 +1,4 @@
-// run: from a request to its last token.
+// run: from a request to its last token. score: the same way, to the end of its texts.
 //
 //   admission -> session, if it is in one (SessionService) -> model (ModelService) -> prompt
 //   encoded (aux thread; with memory packs, which are read first, the states thread) -> scheduler
@@ -20,6 +20,7 @@ class RunService {
   }
 
   void Handle(ClientRequest& request);
+  void HandleScore(ClientRequest& request);
   void OnModelReady(ClientRequest& request, ModelRegistry::Entry& entry);
   void OnPrepared(RunPrepared prepared);
   void OnSchedulerEvent(SchedulerEvent event);
@@ -35,6 +36,7 @@ class RunService {
   void TryRoomAgain();
   uint64_t WaitingBefore(const ClientRequest& request) const;
   void AcquireModel(ClientRequest& request);
+  void OnScoreModelReady(ClientRequest& request, ModelRegistry::Entry& entry);
   bool HoldsUpOthers(const ClientRequest& request) const;
   void OnNeedsRoom(ClientRequest& request, const RequestNeedsRoom& needs);
   protocol::Error NoRoomFor(const ClientRequest& request, uint64_t bytes) const;

@@ -19,13 +19,6 @@ constexpr size_t kMaxContext = size_t{1} << 20;
 // is held until it is sent.
 constexpr size_t kCapturedTokens = kPrefillBlock;
 
-protocol::Error NoTokenizer(const LoadedModel& loaded) {
-  protocol::Error error = ToProtocol(loaded.tokenizer_error);
-  error.message = "the model cannot be given text: " + error.message;
-  if (error.hint.empty()) error.hint = "name a vocabulary with --vocab, or give token ids";
-  return error;
-}
-
 // A prompt that comes on top of what a state has read.
 void PutOnTop(const RunState& base, bool chat, std::optional<int32_t> bos,
               std::vector<int32_t>& prompt) {
@@ -151,6 +144,13 @@ double Percentile(std::vector<int64_t> sorted, double share) {
 }
 
 }  // namespace
+
+protocol::Error NoTokenizer(const LoadedModel& loaded) {
+  protocol::Error error = ToProtocol(loaded.tokenizer_error);
+  error.message = "the model cannot be given text: " + error.message;
+  if (error.hint.empty()) error.hint = "name a vocabulary with --vocab, or give token ids";
+  return error;
+}
 
 size_t ContextLimit(const ModelInfo& info, size_t read) {
   const size_t most = kMaxContext + read;

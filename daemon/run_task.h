@@ -24,6 +24,9 @@ inline constexpr size_t kAnyLength = size_t{1} << 40;
 // Tokens that a request may have, prompt and answer together, where so many have been read before.
 size_t ContextLimit(const ModelInfo& info, size_t read = 0);
 
+// What text is told that a model without a tokenizer cannot take.
+protocol::Error NoTokenizer(const LoadedModel& loaded);
+
 // Encodes the prompt and checks the options against the model; takes time with long prompts.
 // Errors: bad_request (no prompt, too, and nothing to go on from without one), context_overflow,
 // incompatible, not_found (no tokenizer), unsupported.

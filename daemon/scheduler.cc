@@ -60,6 +60,11 @@ size_t MessageCost(const protocol::Body& message) {
     picks += routes->compressed.size();
     return kEnvelope + picks * 12;
   }
+  if (const auto* score = std::get_if<protocol::ScoreChunk>(&message)) {
+    size_t bytes = 0;
+    for (const std::string& piece : score->pieces) bytes += piece.size();
+    return kEnvelope + bytes + score->ids.size() * 20;
+  }
   return kEnvelope;
 }
 

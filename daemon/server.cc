@@ -191,6 +191,7 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kPckInfo:
       return prefixes_.HandleInfo(peer, request.id, std::get<protocol::PckInfoArgs>(request.args));
     case protocol::Op::kPckClean:
+    case protocol::Op::kScore:
     case protocol::Op::kJobStart:
     case protocol::Op::kJobAttach:
     case protocol::Op::kModels:
@@ -237,6 +238,8 @@ void Server::Start(const std::string& peer, protocol::Request request) {
       return models_.HandleLoad(*opened);
     case protocol::Op::kRun:
       return runs_.Handle(*opened);
+    case protocol::Op::kScore:
+      return runs_.HandleScore(*opened);
     case protocol::Op::kTokenize:
       return texts_.HandleTokenize(*opened);
     case protocol::Op::kDetokenize:

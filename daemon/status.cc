@@ -39,7 +39,7 @@ protocol::RequestStatus StatusOf(const Core& core, const ClientRequest& request,
   }
   status.age_ms = MillisecondsBetween(request.arrived, now);
   status.state_bytes = control.state_bytes.load();
-  if (request.op == protocol::Op::kRun) {
+  if (RunsInSteps(request.op)) {
     status.priority = control.background ? protocol::kBackground : protocol::kInteractive;
   }
   return status;

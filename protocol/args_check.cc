@@ -55,6 +55,25 @@ Status CheckArgs(const RunArgs& args) {
   return {};
 }
 
+Status CheckArgs(const ScoreArgs& args) {
+  if (args.texts.empty()) return Bad("score: `texts` is empty", "give at least one text");
+  for (size_t i = 0; i < args.texts.size(); ++i) {
+    const ScoreItem& item = args.texts[i];
+    const std::string name = "score: `texts[" + std::to_string(i) + "]`";
+    if (item.text.has_value() == item.ids.has_value()) {
+      return Bad(name + " needs one of `text` and `ids`", "give one of them");
+    }
+    if (item.ids && item.ids->empty()) return Bad(name + " has no ids", "give at least one id");
+    if (item.ids && !item.context.empty()) {
+      return Bad(name + ": `context` stands before a `text`", "give `context_ids` before `ids`");
+    }
+    if (item.text && !item.context_ids.empty()) {
+      return Bad(name + ": `context_ids` stand before `ids`", "give `context` before a `text`");
+    }
+  }
+  return {};
+}
+
 Status CheckArgs(const TokenizeArgs& args) {
   if (args.chat && args.plain) {
     return Bad("tokenize: `chat` and `plain` exclude each other", "leave out one of them");

@@ -14,7 +14,7 @@ struct ReplyHead {
 };
 
 // Alternatives of Body before the first `done` body; those follow in the order of Op.
-constexpr size_t kFirstDone = 6;
+constexpr size_t kFirstDone = 7;
 static_assert(std::is_same_v<std::variant_alternative_t<kFirstDone, Body>, HelloDone>);
 static_assert(std::variant_size_v<Body> == kFirstDone + std::variant_size_v<Args>);
 
@@ -49,6 +49,7 @@ Status ReadChunk(const msgpack::object& from, Body& out) {
   const std::string_view name(kind->via.str.ptr, kind->via.str.size);
   if (name == "token") return ReadInto<TokenChunk>(from, out, "chunk");
   if (name == "routes") return ReadInto<RoutesChunk>(from, out, "chunk");
+  if (name == "score") return ReadInto<ScoreChunk>(from, out, "chunk");
   if (name == "logits" || name == "hidden") return ReadInto<TensorChunk>(from, out, "chunk");
   return Bad("a chunk of an unknown kind");
 }

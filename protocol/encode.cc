@@ -29,6 +29,7 @@ template <typename T>
 constexpr std::string_view FixedKind() {
   if constexpr (std::is_same_v<T, TokenChunk>) return "token";
   if constexpr (std::is_same_v<T, RoutesChunk>) return "routes";
+  if constexpr (std::is_same_v<T, ScoreChunk>) return "score";
   return {};
 }
 
@@ -65,9 +66,9 @@ ReplyType TypeOf(const Body& body) {
   if (std::holds_alternative<Accepted>(body)) return ReplyType::kAccepted;
   if (std::holds_alternative<Progress>(body)) return ReplyType::kEvent;
   if (std::holds_alternative<Error>(body)) return ReplyType::kError;
-  const bool chunk = std::holds_alternative<TokenChunk>(body) ||
-                     std::holds_alternative<TensorChunk>(body) ||
-                     std::holds_alternative<RoutesChunk>(body);
+  const bool chunk =
+      std::holds_alternative<TokenChunk>(body) || std::holds_alternative<TensorChunk>(body) ||
+      std::holds_alternative<RoutesChunk>(body) || std::holds_alternative<ScoreChunk>(body);
   return chunk ? ReplyType::kChunk : ReplyType::kDone;
 }
 

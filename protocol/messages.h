@@ -6,8 +6,8 @@
 //   reply    {v, id, type, seq, body}  type: accepted, event, chunk, done, error; seq: 0, 1, 2, ...
 //                                      per request over all its replies
 //
-// A request is answered by `accepted` (run, load, verify, build, bench, absorb and
-// job_attach only), any number of
+// A request is answered by `accepted` (run, score, load, verify, build,
+// bench, absorb and job_attach only), any number of
 // `event` and `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is
 // malformed.
 //
@@ -39,6 +39,7 @@
 #include "protocol/model_selector.h"
 #include "protocol/prefix_messages.h"
 #include "protocol/sampling_messages.h"
+#include "protocol/score_messages.h"
 #include "protocol/session_messages.h"
 #include "protocol/speculation_messages.h"
 #include "protocol/version.h"
@@ -196,7 +197,7 @@ using Args =
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
                  SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
-                 AbsorbArgs, PckInfoArgs, PckCleanArgs>;
+                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs>;
 
 enum class Op {
   kHello,
@@ -235,6 +236,7 @@ enum class Op {
   kAbsorb,
   kPckInfo,
   kPckClean,
+  kScore,
 };
 
 struct Request {
@@ -258,7 +260,7 @@ struct Accepted {
 
 // type "event"
 struct Progress {
-  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb"
+  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb", "score"
   uint64_t done = 0;  // for "queue": requests before it
   uint64_t total = 0;
   std::string unit;  // "requests", "bytes", "tokens", "percent"
@@ -520,6 +522,15 @@ struct RunDone {
   bool operator==(const RunDone&) const = default;
 };
 
+struct ScoreDone {
+  std::vector<TextScore> texts;  // in the order of the request
+  bool chunked_prefill = true;
+  Timing timing;
+  Trust trust;
+  std::vector<std::string> warnings;
+  bool operator==(const ScoreDone&) const = default;
+};
+
 struct CancelDone {
   bool found = false;  // false: the request had ended already
   bool operator==(const CancelDone&) const = default;
@@ -552,14 +563,14 @@ struct DetokenizeDone {
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
 using Body =
-    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, Error, HelloDone,
-                 PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone, CancelDone,
-                 AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone, BenchDone,
-                 MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
-                 JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone,
-                 SessionForkDone, SessionUndoDone, SessionRenameDone, SessionRemoveDone,
-                 SessionSaveDone, SessionRestoreDone, SessionDiffDone, AbsorbDone, PckInfoDone,
-                 PckCleanDone>;
+    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, Error,
+                 HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone,
+                 CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone,
+                 BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone,
+                 JobCancelDone, JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone,
+                 SessionShowDone, SessionForkDone, SessionUndoDone, SessionRenameDone,
+                 SessionRemoveDone, SessionSaveDone, SessionRestoreDone, SessionDiffDone,
+                 AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone>;
 
 struct Reply {
   uint64_t id = 0;

@@ -45,6 +45,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kAbsorb, "absorb", false, true, "read a text into a memory pack"},
     OpInfo{Op::kPckInfo, "pck_info", true, false, "states of prompts that are kept"},
     OpInfo{Op::kPckClean, "pck_clean", false, false, "forget states of prompts"},
+    OpInfo{Op::kScore, "score", false, true, "how likely given texts are"},
 };
 
 constexpr bool InOrder() {

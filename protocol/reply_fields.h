@@ -11,6 +11,7 @@
 #include "protocol/metrics_fields.h"
 #include "protocol/prefix_fields.h"
 #include "protocol/sampling_fields.h"
+#include "protocol/score_fields.h"
 #include "protocol/session_fields.h"
 #include "protocol/speculation_fields.h"
 
@@ -225,6 +226,15 @@ struct Schema<RunDone> {
       Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
       Optional("session", &RunDone::session), Optional("saved", &RunDone::saved),
       Optional("speculation", &RunDone::speculation));
+};
+
+template <>
+struct Schema<ScoreDone> {
+  static constexpr auto fields =
+      std::make_tuple(Required("texts", &ScoreDone::texts),
+                      Required("chunked_prefill", &ScoreDone::chunked_prefill),
+                      Required("timing", &ScoreDone::timing), Required("trust", &ScoreDone::trust),
+                      Required("warnings", &ScoreDone::warnings));
 };
 
 template <>

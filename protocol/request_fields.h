@@ -11,6 +11,7 @@ namespace mk::protocol {
 inline constexpr size_t kMaxPathBytes = 4096;
 inline constexpr double kMaxTokens = 1 << 20;
 inline constexpr double kMaxTokenId = (1u << 31) - 1.0;
+inline constexpr size_t kMaxScoreTexts = 4096;
 inline constexpr size_t kMaxMessages = size_t{1} << 16;
 inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
@@ -190,6 +191,35 @@ struct Schema<TokenizeArgs> {
       Optional("thinking", &TokenizeArgs::thinking, "with a think channel"),
       Optional("dialect", &TokenizeArgs::dialect, "chat template; empty: the vocabulary's",
                kDialectRule));
+};
+
+template <>
+struct Schema<ScoreItem> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("text", &ScoreItem::text, "text to score; this or ids", Rule{}.NotEmpty()),
+      Optional("context", &ScoreItem::context, "text before it, which is not scored"),
+      Optional("ids", &ScoreItem::ids, "token ids to score, taken as they are", kIdsRule),
+      Optional("context_ids", &ScoreItem::context_ids, "ids before them, which are not scored",
+               kIdsRule));
+};
+
+template <>
+struct Schema<ScoreArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Inline(&ScoreArgs::model),
+      Required("texts", &ScoreArgs::texts, "what is to be scored", Rule{}.Items(kMaxScoreTexts)),
+      Optional("plain", &ScoreArgs::plain, "texts without the id that begins one"),
+      Optional("tokens", &ScoreArgs::tokens, "send every token and its log probability"),
+      Optional("precision", &ScoreArgs::precision, "arithmetic; auto: the daemon's setting",
+               kPrecisionRule),
+      Optional("chunked_prefill", &ScoreArgs::chunked_prefill,
+               "read in blocks of 64 tokens; false: token by token"),
+      Optional("timeout_ms", &ScoreArgs::timeout_ms, "give up after so long; 0: never",
+               Rule{}.Range(0, kMaxTimeoutMs)),
+      Optional("priority", &ScoreArgs::priority,
+               "interactive, or background: only what the others leave", kPriorityRule),
+      Optional("window", &ScoreArgs::window, "replies that may be unacknowledged",
+               Rule{}.Range(1, kMaxWindow)));
 };
 
 template <>

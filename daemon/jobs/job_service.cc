@@ -126,7 +126,7 @@ bool JobService::Quiet() const {
   return std::none_of(
       core_.clients.requests().begin(), core_.clients.requests().end(), [](const auto& entry) {
         const ClientRequest& request = *entry.second;
-        const bool works = request.op == protocol::Op::kRun || request.op == protocol::Op::kLoad;
+        const bool works = RunsInSteps(request.op) || request.op == protocol::Op::kLoad;
         return works && !request.final;
       });
 }

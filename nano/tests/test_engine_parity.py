@@ -158,3 +158,31 @@ def test_bundled_dsv4_model(engine: Engine) -> None:
     tokenizer = tokenizer_beside(STORY_DSV4, None)
     prompt = [tokenizer.bos, *tokenizer.encode("Once upon a time, there was a")]
     assert distances(engine, STORY_DSV4, prompt, 200).max() < TRAINED_WORST
+
+
+TEXT = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+    "sunshine. One day, she was playing in her garden when she saw a big box full of flowers. "
+    "Lily's mom asked her if she could have it, but she did not know how. Lily thought about it "
+    'for a moment and then said, "I want to pick it up. Let us find it." They looked for it all '
+    "day, and the sun went down behind the old stone wall by the river."
+)
+
+
+@pytest.mark.parametrize("path", [STORY, STORY_DSV4], ids=["k3", "dsv4"])
+def test_scores_are_those_of_the_twin(engine: Engine, path: Path) -> None:
+    """Token by token, so that a distance is rounding alone."""
+    if not path.is_file():
+        pytest.skip("the bundled model is not in this checkout")
+    told = json.loads(engine.mk("score", "-m", str(path), "--json", "--precision", "exact",
+                                "--no-chunked-prefill", TEXT).splitlines()[0])
+    tokenizer = tokenizer_beside(path, None)
+    assert told["ids"] == tokenizer.encode(TEXT) and told["bytes"] == len(TEXT)
+    model = load_model(path).double()
+    rows = torch.from_numpy(torch_logits(model, [tokenizer.bos, *told["ids"]])[:-1])
+    want = rows.log_softmax(dim=1).gather(1, torch.tensor(told["ids"])[:, None])[:, 0]
+    assert np.abs(np.array(told["logprobs"]) - want.numpy()).max() < 1e-3
+    perplexity = float(torch.exp(-want.mean()))
+    assert told["perplexity"] == pytest.approx(perplexity, rel=1e-5)
+    bits = -float(want.sum()) / (np.log(2) * len(TEXT))
+    assert told["bits_per_byte"] == pytest.approx(bits, rel=1e-5)

@@ -150,6 +150,39 @@ def test_options_reach_the_daemon(python: Client) -> None:
     assert all(pick.experts and pick.weights for one in result.routes for pick in one.layers)
 
 
+def test_penalties_and_alternatives_reach_the_daemon(python: Client) -> None:
+    options: dict = {"ids": [1, 2, 3], "model": model(), "max_new": 9, "precision": "exact"}
+    first = python.run(**options).ids[0]
+    result = python.run(
+        logit_bias={7: -1.5}, ban=[first], dry_multiplier=0.5, dry_breakers="x", dry_range=50,
+        repetition_penalty=1.25, frequency_penalty=0.5, presence_penalty=-0.25, penalty_window=9,
+        penalty_prompt=True, typical_p=0.75, logprobs=3, **options,
+    )  # fmt: skip
+    told = result.options
+    assert told.logit_bias == [microkimi.TokenBias(7, -1.5)] and told.ban == [first]
+    assert (told.dry_multiplier, told.dry_breakers, told.dry_range) == (0.5, ["x"], 50)
+    assert (told.repetition_penalty, told.frequency_penalty) == (1.25, 0.5)
+    assert (told.presence_penalty, told.penalty_window, told.penalty_prompt) == (-0.25, 9, True)
+    assert told.typical_p == 0.75 and first not in result.ids
+    assert [len(one) for one in result.top_logprobs] == [3] * 9 and len(result.logprobs) == 9
+    assert result.top_logprobs[0][0].id == first
+    assert not python.run(logprobs=True, **options).top_logprobs
+
+
+def test_texts_are_scored(python: Client) -> None:
+    options: dict = {"model": STORY, "precision": "exact"}
+    hot, cold = python.score([" hot.", {"text": " kettle."}], context="The sun is", **options)
+    assert hot.tokens == len(hot.ids) == len(hot.logprobs) == len(hot.ranks) > 0
+    assert "".join(hot.pieces) == " hot." and sum(hot.logprobs) == pytest.approx(hot.logprob)
+    assert hot.perplexity < cold.perplexity
+    (sums,) = python.score([{"ids": [5, 6, 7], "context_ids": [4]}], tokens=False, **options)
+    assert (sums.tokens, sums.context_tokens, sums.ids) == (3, 1, [])
+    with pytest.raises(microkimi.BadRequestError, match="texts"):
+        python.score([], **options)
+    with pytest.raises(TypeError, match="max_new"):
+        python.score("a", max_new=3, **options)  # type: ignore[call-arg]
+
+
 def test_a_stop_text_ends_the_answer(python: Client) -> None:
     options: dict[str, Any] = {"model": STORY, "max_new": 40, "precision": "exact"}
     text = python.run("Once upon a time", **options).text

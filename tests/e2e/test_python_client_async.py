@@ -33,6 +33,7 @@ def test_tasks_share_a_client_and_get_what_each_gets_alone(daemon: Daemon) -> No
     }  # fmt: skip
     with Client(daemon.socket, autostart=False) as python:
         alone = [python.run(prompt, **options) for prompt in PROMPTS]
+        scores = python.score(PROMPTS, model=STORY, precision="exact")
         before = python.status().counters["forwards"]
 
     async def streamed(client: AsyncClient, prompt: str) -> tuple[str, list[int]]:
@@ -45,6 +46,7 @@ def test_tasks_share_a_client_and_get_what_each_gets_alone(daemon: Daemon) -> No
             found = await asyncio.gather(*(streamed(client, prompt) for prompt in PROMPTS * 2))
             status = await client.status()
             assert status.connections == 1
+            assert await client.score(PROMPTS, model=STORY, precision="exact") == scores
             assert status.counters["forwards"] - before < 80 * 8  # they did share steps
             return found
 

@@ -70,6 +70,7 @@ from .run_messages import (
     Trust,
     Usage,
 )
+from .scores import Score, ScoreItem, ScoreOptions
 from .session_client import AsyncSessions, Sessions
 from .session_messages import (
     Session,
@@ -83,17 +84,18 @@ from .session_messages import (
 from .version import VERSION as __version__
 
 __all__ = [
-    "Absorbed", "AccessDeniedError", "Alternative", "AsyncClient", "AsyncRunStream", "AsyncSessions",
-    "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof", "Built", "BusyError",
-    "CancelledError", "Client", "CompressedRow", "ContextOverflowError", "DeadlineError", "Dump",
-    "Forgotten", "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError",
-    "IoError", "JobFault", "JobStatus", "Latency", "Loaded", "Message", "MetricBucket",
-    "MetricFamily", "MetricSample", "MicrokimiError", "ModelCorruptError", "ModelEntry",
-    "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError", "OutOfMemoryError",
-    "PackCorruptError", "Ping", "PrefixCache", "PrefixModel", "PrefixState", "Progress",
-    "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack",
-    "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn",
-    "Sessions", "ShuttingDownError", "Speculation", "StateDistance", "Status", "Timing", "Token",
-    "TokenBias", "Tokens", "Trust", "UnreachableError", "UnsupportedError",
-    "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem", "__version__",
+    "Absorbed", "AccessDeniedError", "Alternative", "AsyncClient", "AsyncRunStream",
+    "AsyncSessions", "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof",
+    "Built", "BusyError", "CancelledError", "Client", "CompressedRow", "ContextOverflowError",
+    "DeadlineError", "Dump", "Forgotten", "IncompatibleError", "IncompatiblePackError", "IndexPick",
+    "InternalError", "IoError", "JobFault", "JobStatus", "Latency", "Loaded", "Message",
+    "MetricBucket", "MetricFamily", "MetricSample", "MicrokimiError", "ModelCorruptError",
+    "ModelEntry", "ModelNotFoundError", "ModelStatus", "NotFoundError", "NumericError",
+    "OutOfMemoryError", "PackCorruptError", "Ping", "PrefixCache", "PrefixModel", "PrefixState",
+    "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions", "RunResult", "RunStream",
+    "SavedPack", "Score", "ScoreItem", "ScoreOptions", "Session", "SessionDifference",
+    "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn", "Sessions", "ShuttingDownError",
+    "Speculation", "StateDistance", "Status", "Timing", "Token", "TokenBias", "Tokens", "Trust",
+    "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified",
+    "VerifyProblem", "__version__",
 ]  # fmt: skip

@@ -43,6 +43,7 @@ from .requests import (
 )
 from .run_messages import Absorbed, RunResult, Token
 from .run_reader import JobReader, RunReader, shown_text
+from .scores import Score, ScoreDone, ScoreItem, ScoreOptions, ScoreReader, score_request
 from .session_client import AsyncSessions
 from .wire import Reply, read_body
 
@@ -296,6 +297,14 @@ class AsyncClient:
         request.timeout = TOKENIZER_TIMEOUT
         return (await self._ask(Text, request)).text
 
+    async def score(
+        self, texts: Iterable[str | ScoreItem], **options: Unpack[ScoreOptions]
+    ) -> list[Score]:
+        """How likely each of the texts is, token by token."""
+        request = score_request([texts] if isinstance(texts, str) else texts, options)
+        reader = ScoreReader(request)
+        return reader.scores(await self._ask(ScoreDone, request, reader))
+
     # ------------------------------------------------------------ runs
 
     def stream(self, prompt: str | None = None, **options: Unpack[RunSettings]) -> AsyncRunStream:
@@ -359,8 +368,8 @@ class AsyncClient:
         request = requests.bench_request(precision, quick, threads, progress, options)
         return await self._ask(Bench, request)
 
-    async def _ask(self, answer: type[T], request: Request) -> T:
-        take = JobReader(request).take
+    async def _ask(self, answer: type[T], request: Request, reader: JobReader | None = None) -> T:
+        take = (reader or JobReader(request)).take
         exchange = _Exchange(await self._channel(request.starts), request)
         try:
             while not exchange.ended:

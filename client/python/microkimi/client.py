@@ -44,6 +44,7 @@ from .requests import (
 )
 from .run_messages import Absorbed, RunResult, Token
 from .run_reader import JobReader, RunReader, shown_text
+from .scores import Score, ScoreDone, ScoreItem, ScoreOptions, ScoreReader, score_request
 from .session_client import Sessions
 from .wire import Reply, read_body
 
@@ -274,6 +275,14 @@ class Client:
         request.timeout = TOKENIZER_TIMEOUT
         return self._ask(Text, request).text
 
+    def score(
+        self, texts: Iterable[str | ScoreItem], **options: Unpack[ScoreOptions]
+    ) -> list[Score]:
+        """How likely each of the texts is, token by token."""
+        request = score_request([texts] if isinstance(texts, str) else texts, options)
+        reader = ScoreReader(request)
+        return reader.scores(self._ask(ScoreDone, request, reader))
+
     # ------------------------------------------------------------ runs
 
     def stream(self, prompt: str | None = None, **options: Unpack[RunSettings]) -> RunStream:
@@ -336,8 +345,8 @@ class Client:
         request = requests.bench_request(precision, quick, threads, progress, options)
         return self._ask(Bench, request)
 
-    def _ask(self, answer: type[T], request: Request) -> T:
-        take = JobReader(request).take
+    def _ask(self, answer: type[T], request: Request, reader: JobReader | None = None) -> T:
+        take = (reader or JobReader(request)).take
         with contextlib.closing(_Exchange(self._link.channel(request.starts), request)) as exchange:
             while not exchange.ended:
                 try:

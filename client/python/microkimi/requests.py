@@ -21,7 +21,7 @@ StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
 
 # Ops that are answered in many pieces and kept alive by acknowledgements.
-STREAMING = frozenset({"run", "load", "verify", "build", "bench", "absorb"})
+STREAMING = frozenset({"run", "score", "load", "verify", "build", "bench", "absorb"})
 # Ops that may start a daemon; the others only look, or have nothing to do without one.
 STARTING = STREAMING | {
     "tokenize", "detokenize",
@@ -128,12 +128,12 @@ class Request:
         self.starts = self.op in STARTING
 
 
-def _check_known(op: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_known(op: str, given: Iterable[str], known: Iterable[str]) -> None:
     if unknown := sorted(set(given) - set(known)):
         raise TypeError(f"{op}() got an unexpected keyword argument {unknown[0]!r}")
 
 
-def _ids(op: str, ids: Iterable[int]) -> list[int]:
+def ids_argument(op: str, ids: Iterable[int]) -> list[int]:
     try:
         return [operator.index(one) for one in ids]
     except TypeError as error:
@@ -159,7 +159,7 @@ def _chat_args(options: ChatOptions) -> dict[str, Any]:
     return args
 
 
-def _timeout_ms(seconds: float) -> int:
+def timeout_ms(seconds: float) -> int:
     if not seconds > 0 or not math.isfinite(seconds):
         raise BadRequestError(
             f"`timeout` is {seconds}", "give seconds above 0, or None for no limit"
@@ -188,7 +188,7 @@ def _processing_args(options: RunSettings) -> dict[str, Any]:
             {"id": operator.index(one), "bias": float(bias)} for one, bias in biases.items()
         ]
     if (ban := options.get("ban")) is not None:
-        args["ban"] = _ids("run", ban)
+        args["ban"] = ids_argument("run", ban)
     if (ban_text := options.get("ban_text")) is not None:
         args["ban_text"] = _texts(ban_text)
     if (breakers := options.get("dry_breakers")) is not None:
@@ -199,7 +199,7 @@ def _processing_args(options: RunSettings) -> dict[str, Any]:
 
 
 def run_request(prompt: str | None, options: RunSettings) -> Request:
-    _check_known("run", options, RunSettings.__annotations__)
+    check_known("run", options, RunSettings.__annotations__)
     args = model_args(options) | _chat_args(options)
     ids, seed, stop = options.get("ids"), options.get("seed"), options.get("stop", ())
     timeout = options.get("timeout")
@@ -209,17 +209,17 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
     if prompt is not None:
         args["prompt"] = prompt
     if ids is not None:
-        args["ids"] = _ids("run", ids)
+        args["ids"] = ids_argument("run", ids)
     if (messages := options.get("messages")) is not None:
         args["messages"] = [
-            {**one, "ids": _ids("run", one["ids"])} if "ids" in one else dict(one)
+            {**one, "ids": ids_argument("run", one["ids"])} if "ids" in one else dict(one)
             for one in messages
         ]
         args["raw"] = not options.get("chat", True)
     if seed is not None:
         args["seed"] = operator.index(seed)
     if timeout is not None:
-        args["timeout_ms"] = _timeout_ms(timeout)
+        args["timeout_ms"] = timeout_ms(timeout)
     args |= {
         "max_new": operator.index(options.get("max_new", 256)),
         "temperature": float(options.get("temperature", 0.0)),
@@ -255,7 +255,7 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
 def load_request(
     keep: float | None, precision: Precision, progress: OnProgress | None, options: ModelOptions
 ) -> Request:
-    _check_known("load", options, ModelOptions.__annotations__)
+    check_known("load", options, ModelOptions.__annotations__)
     args = model_args(options) | {"precision": precision}
     if keep is not None:
         if not keep >= 0:
@@ -265,14 +265,14 @@ def load_request(
 
 
 def tokenize_request(text: str, plain: bool, options: ChatOptions) -> Request:
-    _check_known("tokenize", options, ChatOptions.__annotations__)
+    check_known("tokenize", options, ChatOptions.__annotations__)
     args = model_args(options) | _chat_args(options) | {"text": text, "plain": plain}
     return Request("tokenize", args)
 
 
 def detokenize_request(ids: Iterable[int], options: ModelOptions) -> Request:
-    _check_known("detokenize", options, ModelOptions.__annotations__)
-    return Request("detokenize", model_args(options) | {"ids": _ids("detokenize", ids)})
+    check_known("detokenize", options, ModelOptions.__annotations__)
+    return Request("detokenize", model_args(options) | {"ids": ids_argument("detokenize", ids)})
 
 
 def bench_request(
@@ -282,7 +282,7 @@ def bench_request(
     progress: OnProgress | None,
     options: ModelOptions,
 ) -> Request:
-    _check_known("bench", options, ModelOptions.__annotations__)
+    check_known("bench", options, ModelOptions.__annotations__)
     args = model_args(options) | {"precision": precision, "quick": quick, "threads": threads}
     return Request("bench", args, progress=progress)
 
@@ -299,7 +299,7 @@ class AbsorbOptions(ModelOptions, total=False):
 def absorb_request(
     text: StrPath, save: StrPath, progress: OnProgress | None, options: AbsorbOptions
 ) -> Request:
-    _check_known("absorb", options, AbsorbOptions.__annotations__)
+    check_known("absorb", options, AbsorbOptions.__annotations__)
     args = model_args(options) | {
         "text": file_argument(text),
         "save": pack_argument(save),
@@ -325,7 +325,7 @@ class BuildOptions(TypedDict, total=False):
 
 
 def build_request(out: StrPath, progress: OnProgress | None, options: BuildOptions) -> Request:
-    _check_known("build", options, BuildOptions.__annotations__)
+    check_known("build", options, BuildOptions.__annotations__)
     args: dict[str, Any] = dict(options)
     args["out"] = file_argument(out)
     if "set" in options:

@@ -40,6 +40,7 @@ json ArgsFor(const std::string& op) {
   if (op == "hello") return {{"protocol_min", 1}, {"protocol_max", 1}, {"build_id", "b"}};
   if (op == "run") return {{"prompt", "Hi"}};
   if (op == "run ids") return json::object();
+  if (op == "score") return {{"texts", json::array({{{"text", "Hi"}}})}};
   if (op == "tokenize") return {{"text", "Hi"}, {"chat", true}};
   if (op == "detokenize") return {{"ids", json::array({1})}};
   if (op == "build") return {{"out", "/o.bin"}};
@@ -64,13 +65,13 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 }
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
-  for (const char* op : {"load", "unload", "run", "tokenize", "detokenize", "verify", "bench",
+  for (const char* op : {"load", "unload", "run", "score", "tokenize", "detokenize", "verify", "bench",
                          "absorb", "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
   }
-  for (const char* op : {"load", "run", "tokenize", "detokenize", "bench", "absorb"}) {
+  for (const char* op : {"load", "run", "score", "tokenize", "detokenize", "bench", "absorb"}) {
     for (const char* field : {"vocab", "rank_file"}) {
       limits.push_back({op, field, Path(4096), Path(4097)});
       limits.push_back({op, field, "/v", "v"});
@@ -173,6 +174,12 @@ std::vector<FieldLimit> AllLimits() {
       {"run", "timeout_ms", kWeekMs, kWeekMs + 1},
       {"run", "window", 1, 0},
       {"run", "window", kMaxWindow, kMaxWindow + 1},
+      {"score", "texts", Times(4096, {{"text", "x"}}), Times(4097, {{"text", "x"}})},
+      {"score", "texts", json::array({{{"text", "x"}}}), json::array({{{"text", ""}}})},
+      {"score", "precision", "exact", "f64"},
+      {"score", "priority", "background", "low"},
+      {"score", "timeout_ms", kWeekMs, kWeekMs + 1},
+      {"score", "window", 1, 0},
       {"stop", "grace_ms", 0, -1},
       {"stop", "grace_ms", kWeekMs, kWeekMs + 1},
       {"tokenize", "dialect", "k3", "K3"},

@@ -62,6 +62,30 @@ RunArgs FullRun() {
   return args;
 }
 
+ScoreArgs FullScore() {
+  ScoreArgs args;
+  args.model = Selector();
+  args.texts = {{"größe", "Die ", {}, {}}, {{}, "", {{1, 2147483647}}, {0}}};
+  args.plain = true;
+  args.tokens = false;
+  args.precision = "q8";
+  args.chunked_prefill = false;
+  args.timeout_ms = 90000;
+  args.priority = "background";
+  args.window = 33;
+  return args;
+}
+
+ScoreDone FullScoreDone() {
+  ScoreDone done;
+  done.texts = {{-1.5, 2, 1, 9, 1, 1, 2.25, 0.75}, {0, 0, 1, 0, 0, 0, {}, {}}};
+  done.chunked_prefill = false;
+  done.timing = {1, 2, 3, 4, 5, 6, 7, {}, {}};
+  done.trust = {"exact", false, 0, 0, "f00d", "/m.bin", "b"};
+  done.warnings = {"w"};
+  return done;
+}
+
 RunArgs IdsRun() {
   RunArgs args;
   args.ids = std::vector<int32_t>{0, 1, 127, 128, 65536, 2147483647};
@@ -265,6 +289,7 @@ std::vector<Request> SampleRequests() {
       JobRemoveArgs{{"abc123", "q2"}, false},
       PckInfoArgs{"story"},
       PckCleanArgs{"/m.bin"},
+      FullScore(),
       JobStartArgs{{{}, FullBuild(), {}}},
       JobStartArgs{{{}, {}, BenchArgs{Selector(), "q8", true, 3}}},
       JobRemoveArgs{{}, true},
@@ -363,6 +388,8 @@ std::vector<SampleReply> SampleReplies() {
                    {{"memory_limit", 10}}},
        Op::kPckInfo},
       {PckCleanDone{1, 2, 3, 4}, Op::kPckClean},
+      {ScoreChunk{1, 64, {7, 8}, {"a", "\xC3\xA9"}, {-0.5, -2.25}, {1, 9}}, Op::kScore},
+      {FullScoreDone(), Op::kScore},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;
