@@ -46,7 +46,7 @@ constexpr std::array kCommands = {
     Command{"score", "How likely given texts are, token by token",
             "  mk score \"Once upon a time\"\n"
             "  mk score --tokens \"The sun is hot.\"\n"
-            "  mk score --context \"The sun is\" \" hot.\" \" cold.\"\n"
+            "  mk score --context \"The dog was\" \" happy.\" \" seven.\"\n"
             "  mk score --lines -f lines.txt\n"
             "  mk score -f book.txt --json | jq .bits_per_byte",
             ScoreCommand},

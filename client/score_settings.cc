@@ -23,7 +23,8 @@ struct Raw {
 
 void AddTexts(CommandLine& line, Raw& raw, ScoreSettings& settings) {
   CLI::App& app = line.app();
-  app.add_option("TEXT", raw.texts, "Texts, each on its own; none: standard input is one text");
+  app.add_option("TEXT", raw.texts, "Texts, each on its own; none: standard input is one text")
+      ->type_name("");
   app.add_option("-f,--file", settings.file, "Read the text, or the records, from a file")
       ->type_name("FILE");
   app.add_option("--ids", raw.ids, "Token ids as the text, taken as they are: 1,2,3 or @FILE")

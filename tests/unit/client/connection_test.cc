@@ -65,7 +65,7 @@ TEST(Connection, FramesOfEverySizeArrive) {
 TEST(Connection, ManyMessagesAtOnceArriveInOrder) {
   FakeDaemon daemon([](const protocol::Request& request, const FakeDaemon::Send& send) {
     for (uint32_t i = 0; i < 5000; ++i) {
-      send(request.id, i, protocol::TokenChunk{i, 1, "t", "", {}});
+      send(request.id, i, protocol::TokenChunk{i, 1, "t", "", {}, {}});
     }
     send(request.id, 5000, protocol::PingDone{});
   });

@@ -31,7 +31,7 @@ FakeDaemon::Handler Streams(uint32_t tokens, bool ends) {
       *run_id = request.id;
       send(request.id, 0, protocol::Accepted{});
       for (uint32_t i = 0; i < tokens; ++i) {
-        send(request.id, i + 1, protocol::TokenChunk{i, 1, "t", "", {}});
+        send(request.id, i + 1, protocol::TokenChunk{i, 1, "t", "", {}, {}});
       }
       if (ends) send(request.id, tokens + 1, Done("length"));
     } else if (const auto* cancel = std::get_if<CancelArgs>(&request.args)) {
@@ -125,7 +125,7 @@ TEST_F(StreamTest, WhatTheReaderHasNotTakenIsNotAcknowledged) {
   FakeDaemon daemon([](const protocol::Request& request, const FakeDaemon::Send& send) {
     if (std::holds_alternative<RunArgs>(request.args)) {
       send(request.id, 0, protocol::Accepted{});
-      send(request.id, 1, protocol::TokenChunk{0, 1, std::string(1 << 20, 'x'), "", {}});
+      send(request.id, 1, protocol::TokenChunk{0, 1, std::string(1 << 20, 'x'), "", {}, {}});
     }
     if (const auto* cancel = std::get_if<CancelArgs>(&request.args)) {
       send(cancel->request, 2, Done("cancelled"));
@@ -189,7 +189,7 @@ TEST_F(StreamTest, AReaderThatLeavesWhileWordsComeCancels) {
     if (std::holds_alternative<RunArgs>(request.args)) {
       send(request.id, 0, protocol::Accepted{});
       reader_.Reset();
-      send(request.id, 1, protocol::TokenChunk{0, 1, "t", "", {}});
+      send(request.id, 1, protocol::TokenChunk{0, 1, "t", "", {}, {}});
     }
   });
   const auto end = Run(daemon, WriteTokens());

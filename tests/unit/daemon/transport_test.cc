@@ -259,7 +259,7 @@ TEST_F(ClientTableTest, RepliesAreNumberedAndTheLastOneClosesTheRequest) {
   EXPECT_EQ(table.Open(incoming.peer, Run(5), Clock::now()), nullptr);  // id in use
   const uint64_t key = request->key;
   table.Send(*request, protocol::Accepted{3});
-  table.Send(*request, protocol::TokenChunk{0, 7, "a", "", {}}, 10);
+  table.Send(*request, protocol::TokenChunk{0, 7, "a", "", {}, {}}, 10);
   EXPECT_EQ(request->control->acked_messages.load(), 0U);
   table.Acknowledge(*request, 1);
   EXPECT_EQ(request->control->acked_messages.load(), 1U);
