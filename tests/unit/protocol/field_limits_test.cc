@@ -65,8 +65,8 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 }
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
-  for (const char* op : {"load", "unload", "run", "score", "tokenize", "detokenize", "verify", "bench",
-                         "absorb", "session_new", "session_restore"}) {
+  for (const char* op : {"load", "unload", "run", "score", "tokenize", "detokenize", "verify",
+                         "bench", "absorb", "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
