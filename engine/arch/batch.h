@@ -45,6 +45,24 @@ struct BatchOf : BatchRows {
   std::span<const BatchItemOf<S>> items;
 };
 
+// Whether ForwardObserver::OnOutput is wanted of any item.
+template <typename Item, typename Batch>
+bool OutputWanted(const Batch& batch) {
+  return batch.observer != nullptr &&
+         std::any_of(batch.items.begin(), batch.items.end(),
+                     [&](const Item& item) { return batch.observer->WantsOutput(item.index); });
+}
+
+// Calls it for the items that want it; `rows`: [batch.rows][width].
+template <typename Item, typename Batch>
+void SendOutput(const Batch& batch, const float* rows, size_t width) {
+  for (const Item& item : batch.items) {
+    if (!batch.observer->WantsOutput(item.index)) continue;
+    batch.observer->OnOutput(item.index, item.position,
+                             {rows + item.first_row * width, item.tokens * width});
+  }
+}
+
 inline Q8Rows NewQ8Rows(ScratchArena& scratch, size_t rows, size_t groups) {
   return {scratch.Allocate<int8_t>(rows * groups * kQ8Group).data(),
           scratch.Allocate<float>(rows * groups).data(),

@@ -12,6 +12,14 @@ namespace {
 
 // Rows of logits made at a time when they cannot go straight to the caller; bounds the scratch.
 constexpr size_t kLogitRows = 64;
+// The same for rows that are looked at and dropped: the head is read once for so many.
+constexpr size_t kSentRows = 32;
+
+Status CheckFinite(std::span<const float> row) {
+  if (std::isfinite(Sum(row))) return {};
+  return Fail(ErrorCode::kNumeric, "non-finite logits",
+              "the head of the model is damaged; check the file");
+}
 
 }  // namespace
 
@@ -48,11 +56,26 @@ Status WriteLogits(const BatchRows& batch, const PackedMatrix& head, const Activ
     if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
     for (size_t r = 0; r < n; ++r) {
       const std::span<const float> row(buffer + r * vocab, vocab);
-      if (!std::isfinite(Sum(row))) {
-        return Fail(ErrorCode::kNumeric, "non-finite logits",
-                    "the head of the model is damaged; check the file");
-      }
+      if (Status finite = CheckFinite(row); !finite) return finite;
       if (!wanted.one_span) std::copy(row.begin(), row.end(), wanted.targets[first + r]);
+    }
+  }
+  return {};
+}
+
+Status SendLogits(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
+                  size_t rows, const LensSink& sink) {
+  const size_t vocab = head.rows;
+  const size_t step = std::min(rows, kSentRows);
+  float* const buffer = batch.scratch.Allocate<float>(step * vocab).data();
+  for (size_t first = 0; first < rows; first += step) {
+    const size_t n = std::min(step, rows - first);
+    const MatMulJob job = x.From(first).Times(head, buffer, vocab, n);
+    if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
+    for (size_t r = 0; r < n; ++r) {
+      const std::span<const float> row(buffer + r * vocab, vocab);
+      if (Status finite = CheckFinite(row); !finite) return finite;
+      sink(first + r, row);
     }
   }
   return {};

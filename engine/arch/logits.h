@@ -26,4 +26,8 @@ struct WantedRows {
 Status WriteLogits(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
                    const WantedRows& wanted);
 
+// The same for the first `rows` rows of x, of which few are held at a time: to `sink`, in order.
+Status SendLogits(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
+                  size_t rows, const LensSink& sink);
+
 }  // namespace mk

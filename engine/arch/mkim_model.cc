@@ -103,4 +103,27 @@ Status MkimModel::Forward(Executor& executor, std::span<ForwardItem> items,
   return done;
 }
 
+Status MkimModel::Lens(Executor& executor, Precision precision, std::span<const float> streams,
+                       const LensSink& sink) const {
+  if (Status ready = CheckPrepared(precision); !ready) return ready;
+  const size_t width = info_.streams * info_.hidden;
+  if (streams.size() % width != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                std::to_string(streams.size()) + " floats are no rows of " + std::to_string(width),
+                "give whole rows of residual streams");
+  }
+  if (streams.empty()) return {};
+  const FlushDenormals flush;
+  executor.scratch().Reset();
+  BatchRows batch{executor.pool(), executor.scratch()};
+  batch.rows = streams.size() / width;
+  batch.precision = precision;
+  try {
+    return RunLens({batch, *Weights(precision), streams, sink});
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory for the scratch of a logit lens",
+                "look at fewer layers or end other programs");
+  }
+}
+
 }  // namespace mk

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/arch/batch.h"
 #include "engine/arch/model_sequence.h"
 #include "engine/base/result.h"
 #include "engine/experts/expert_arena.h"
@@ -36,6 +37,14 @@ struct ForwardGroup {
   ForwardObserver* observer;
 };
 
+// Residual streams that leave for the head before the last layer. See Model::Lens.
+struct LensGroup {
+  const BatchRows& batch;
+  const SpineWeights& weights;
+  std::span<const float> streams;  // [batch.rows][streams][hidden]
+  const LensSink& sink;
+};
+
 class MkimModel : public Model, public StateKeeper {
  public:
   // Reads tables, experts and the spine of options.precision into a model that was just made.
@@ -54,6 +63,8 @@ class MkimModel : public Model, public StateKeeper {
   Result<std::unique_ptr<Sequence>> NewSequence(const SequenceOptions& options) const override;
   Status Forward(Executor& executor, std::span<ForwardItem> items,
                  ForwardObserver* observer) const override;
+  Status Lens(Executor& executor, Precision precision, std::span<const float> streams,
+              const LensSink& sink) const override;
 
   size_t OwnBytes(const Sequence& sequence) const override;
   std::vector<StatePage> Pages(const Sequence& sequence) const override;
@@ -91,6 +102,8 @@ class MkimModel : public Model, public StateKeeper {
                            const StateSection& /*section*/, std::span<std::byte> /*out*/) const {}
   // Runs checked items, whose sequences have room. Does not advance them. May throw std::bad_alloc.
   virtual Status Run(const ForwardGroup& group) const = 0;
+  // Norms rows as the head reads them and sends their logits. May throw std::bad_alloc.
+  virtual Status RunLens(const LensGroup& group) const = 0;
 
  private:
   struct Planned;

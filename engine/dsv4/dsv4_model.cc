@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/arch/logits.h"
 #include "engine/dsv4/forward_pass.h"
 #include "engine/dsv4/spine.h"
 
@@ -23,6 +24,10 @@ void Dsv4Model::Describe(ModelInfo& info) const {
   info.vocab = shape_->vocab;
   info.hidden = shape_->hidden;
   info.streams = shape_->streams;
+  for (size_t layer = 0; layer < shape_->layers; ++layer) {
+    const bool compressed = shape_->ratio[layer] != 0;
+    info.layer_kinds.emplace_back(!compressed ? "SWA" : shape_->indexed(layer) ? "CSA" : "HCA");
+  }
   info.max_tokens = shape_->max_tokens;
   info.state_bytes = shape_->ring_bytes();
   info.bytes_per_token = shape_->bytes_per_token();
@@ -78,6 +83,14 @@ Status Dsv4Model::Run(const ForwardGroup& group) const {
                    experts(), batch);
   if (Status run = pass.RunLayers(group.items); !run) return run;
   return pass.WriteLogits(group.items);
+}
+
+Status Dsv4Model::RunLens(const LensGroup& group) const {
+  const auto& weights = static_cast<const Dsv4Weights&>(group.weights);
+  const Activations normed = Activations::NewWide(group.batch, shape_->hidden);
+  Status read = ReadForHead(*shape_, weights, group.batch, group.streams, normed);
+  if (!read) return read;
+  return SendLogits(group.batch, weights.head, normed, group.batch.rows, group.sink);
 }
 
 Result<std::shared_ptr<const Model>> LoadDsv4(std::shared_ptr<const MkimFile> file,

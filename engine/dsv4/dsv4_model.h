@@ -31,6 +31,7 @@ class Dsv4Model final : public MkimModel {
       const SequenceOptions& options) const override;
   Result<std::vector<StateSection>> LayOutState(const StateKey& key) const override;
   Status Run(const ForwardGroup& group) const override;
+  Status RunLens(const LensGroup& group) const override;
 
  private:
   const std::shared_ptr<const Dsv4Shape> shape_;

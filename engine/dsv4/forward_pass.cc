@@ -99,7 +99,15 @@ Status ForwardPass::RunLayers(std::span<const ForwardItem> items) {
   }
   Result<bool> finite = streams_.Finite(batch_);
   if (!finite) return Fail(finite.error());
-  return *finite ? Status() : NonFinite(shape_.layers - 1);
+  if (!*finite) return NonFinite(shape_.layers - 1);
+  return OutputWanted<BatchItem>(batch_) ? ReportOutput() : Status();
+}
+
+Status ForwardPass::ReportOutput() const {
+  float* const mixed = batch_.scratch.Allocate<float>(batch_.rows * shape_.hidden).data();
+  Status done = streams_.MixForHead(batch_, weights_, mixed);
+  if (done) SendOutput<BatchItem>(batch_, mixed, shape_.hidden);
+  return done;
 }
 
 Status ForwardPass::WriteLogits(std::span<ForwardItem> items) {

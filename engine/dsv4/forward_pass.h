@@ -35,6 +35,7 @@ class ForwardPass {
   Status RunLayer(size_t layer);
   using Hook = void (ForwardObserver::*)(size_t, size_t, size_t, std::span<const float>);
   void Report(Hook hook, size_t layer, const float* rows, size_t width) const;
+  Status ReportOutput() const;
 
   const Dsv4Shape& shape_;
   const Dsv4Weights& weights_;

@@ -41,6 +41,29 @@ void Balance(float* c, size_t any_streams, size_t iterations, float e) {
   }
 }
 
+// h = sum_j pre_j X_j of one token, pre from the mixer of the head. x: [S][d].
+void MixRowForHead(const Dsv4Shape& shape, const Dsv4Weights& weights, std::span<const float> x,
+                   std::span<float> h) {
+  const size_t n = shape.streams;
+  float numbers[kMaxStreams];
+  // Rows that are wanted may lie anywhere: one product each.
+  MatMul({weights.head_read, x.data(), x.size(), numbers, n, 1});
+  const float mean = SumSquares(x) / static_cast<float>(x.size());
+  const float inverse_rms = 1.0f / std::sqrt(mean + shape.epsilon);
+  for (size_t j = 0; j < n; ++j) {
+    numbers[j] = numbers[j] * inverse_rms * weights.head_scale[0] + weights.head_base[j];
+  }
+  Sigmoid({numbers, n}, {numbers, n});
+  for (size_t j = 0; j < n; ++j) numbers[j] += shape.mix_epsilon;
+  ReadStreams(x, {numbers, n}, h);
+}
+
+void ReadRowForHead(const Dsv4Shape& shape, const Dsv4Weights& weights, std::span<const float> x,
+                    std::span<float> h) {
+  MixRowForHead(shape, weights, x, h);
+  RmsNorm(h, weights.final_norm, shape.epsilon, h);
+}
+
 }  // namespace
 
 void Sinkhorn(std::span<float> c, size_t streams, size_t iterations, float e) {
@@ -115,23 +138,29 @@ Status Streams::Write(const Batch& batch, const float* y) {
 
 Status Streams::ReadForHead(const Batch& batch, const Dsv4Weights& weights,
                             std::span<const size_t> rows, const Activations& out) {
-  const size_t n = shape_.streams;
-  // Rows that are wanted may lie anywhere: one product each.
   return ForRows(batch, rows.size(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      const std::span<float> x = row(rows[i]);
-      float numbers[kMaxStreams];
-      MatMul({weights.head_read, x.data(), width_, numbers, n, 1});
-      const float mean = SumSquares(x) / static_cast<float>(width_);
-      const float inverse_rms = 1.0f / std::sqrt(mean + shape_.epsilon);
-      for (size_t j = 0; j < n; ++j) {
-        numbers[j] = numbers[j] * inverse_rms * weights.head_scale[0] + weights.head_base[j];
-      }
-      Sigmoid({numbers, n}, {numbers, n});
-      for (size_t j = 0; j < n; ++j) numbers[j] += shape_.mix_epsilon;
-      const std::span<float> h(out.row(i), shape_.hidden);
-      ReadStreams(x, {numbers, n}, h);
-      RmsNorm(h, weights.final_norm, shape_.epsilon, h);
+      ReadRowForHead(shape_, weights, row(rows[i]), {out.row(i), shape_.hidden});
+    }
+    out.Seal(begin, end);
+  });
+}
+
+Status Streams::MixForHead(const Batch& batch, const Dsv4Weights& weights, float* out) const {
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      MixRowForHead(shape_, weights, {values_ + i * width_, width_},
+                    {out + i * shape_.hidden, shape_.hidden});
+    }
+  });
+}
+
+Status ReadForHead(const Dsv4Shape& shape, const Dsv4Weights& weights, const BatchRows& batch,
+                   std::span<const float> streams, const Activations& out) {
+  const size_t width = shape.stream_floats();
+  return ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      ReadRowForHead(shape, weights, streams.subspan(i * width, width), {out.row(i), shape.hidden});
     }
     out.Seal(begin, end);
   });

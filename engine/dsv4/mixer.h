@@ -46,6 +46,8 @@ class Streams {
   // What the head reads of some rows: row i of `out` comes from rows[i]. Sealed.
   Status ReadForHead(const Batch& batch, const Dsv4Weights& weights, std::span<const size_t> rows,
                      const Activations& out);
+  // The same of every row, not normalised: [rows][d] to `out`.
+  Status MixForHead(const Batch& batch, const Dsv4Weights& weights, float* out) const;
   // Whether the streams are finite in every row.
   Result<bool> Finite(const Batch& batch) const;
 
@@ -59,5 +61,9 @@ class Streams {
   float* numbers_;      // [rows][(2 + S) S], of the mixer in progress; comb in its last S x S
   float* post_;         // [rows][S]
 };
+
+// What the head reads of streams that are given, [batch.rows][S][d]. Sealed.
+Status ReadForHead(const Dsv4Shape& shape, const Dsv4Weights& weights, const BatchRows& batch,
+                   std::span<const float> streams, const Activations& out);
 
 }  // namespace mk::dsv4

@@ -94,7 +94,14 @@ Status ForwardPass::RunLayers(std::span<const ForwardItem> items) {
   if (!finite) return Fail(finite.error());
   if (!*finite) return NonFinite(shape_.layers - 1);
   Report(&ForwardObserver::OnHidden, shape_.layers - 1, residual_.partial());
-  return {};
+  return OutputWanted<BatchItem>(batch_) ? ReportOutput() : Status();
+}
+
+Status ForwardPass::ReportOutput() const {
+  float* const mixed = batch_.scratch.Allocate<float>(batch_.rows * shape_.hidden).data();
+  Status done = residual_.MixAll(batch_, weights_.output_mix, mixed);
+  if (done) SendOutput<BatchItem>(batch_, mixed, shape_.hidden);
+  return done;
 }
 
 Status ForwardPass::WriteLogits(std::span<ForwardItem> items) {

@@ -37,6 +37,7 @@ class ForwardPass {
   Status FeedForward(size_t layer, float* out);
   using Hook = void (ForwardObserver::*)(size_t, size_t, size_t, std::span<const float>);
   void Report(Hook hook, size_t layer, const float* rows) const;
+  Status ReportOutput() const;
 
   const K3Shape& shape_;
   const K3Weights& weights_;

@@ -4,9 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "engine/arch/logits.h"
 #include "engine/k3/forward_pass.h"
 #include "engine/k3/spine.h"
 #include "engine/kernels/causal_conv.h"
+#include "engine/kernels/vector_ops.h"
 
 namespace mk::k3 {
 namespace {
@@ -37,6 +39,9 @@ K3Model::K3Model(std::shared_ptr<const MkimFile> mkim)
 void K3Model::Describe(ModelInfo& info) const {
   info.vocab = shape_->vocab;
   info.hidden = shape_->hidden;
+  for (const AttentionKind kind : shape_->attention) {
+    info.layer_kinds.emplace_back(kind == AttentionKind::kKda ? "KDA" : "MLA");
+  }
   info.prompt_block = kPrefillBlock;
   info.state_bytes = shape_->kda_layers * shape_->kda_state_floats() * sizeof(float);
   info.bytes_per_token = shape_->mla_layers * shape_->latent_row() * sizeof(float);
@@ -83,6 +88,21 @@ Status K3Model::Run(const ForwardGroup& group) const {
                    expert_shape(), experts(), batch);
   if (Status run = pass.RunLayers(group.items); !run) return run;
   return pass.WriteLogits(group.items);
+}
+
+Status K3Model::RunLens(const LensGroup& group) const {
+  const auto& weights = static_cast<const K3Weights&>(group.weights);
+  const BatchRows& batch = group.batch;
+  const size_t width = shape_->hidden;
+  const Activations normed = Activations::NewWide(batch, width);
+  Status done = ForRows(batch, batch.rows, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      RmsNorm(group.streams.subspan(i * width, width), weights.final_norm, shape_->epsilon,
+              {normed.row(i), width});
+    }
+    normed.Seal(begin, end);
+  });
+  return done ? SendLogits(batch, weights.head, normed, batch.rows, group.sink) : done;
 }
 
 Result<std::shared_ptr<const Model>> LoadK3(std::shared_ptr<const MkimFile> file,

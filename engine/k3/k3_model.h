@@ -33,6 +33,7 @@ class K3Model final : public MkimModel {
   void ExpandState(const SpineWeights& weights, const ModelSequence& sequence,
                    const StateSection& section, std::span<std::byte> out) const override;
   Status Run(const ForwardGroup& group) const override;
+  Status RunLens(const LensGroup& group) const override;
 
  private:
   const std::shared_ptr<const K3Shape> shape_;

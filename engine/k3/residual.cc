@@ -1,5 +1,6 @@
 #include "engine/k3/residual.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -49,24 +50,26 @@ bool Residual::SettleRow(size_t row) {
   return std::isfinite(squares);
 }
 
-void Residual::MixRow(size_t row, std::span<const float> mix_weight, std::span<const float> norm,
-                      float* out) const {
-  const std::span<float> y(out, width_);
+std::span<const float> Residual::Mix(size_t row, std::span<const float> mix_weight,
+                                     std::span<float> out) const {
   const auto candidate = [&](size_t j) {
     return std::span<const float>(buffers_[j] + row * width_, width_);
   };
-  if (closed_ == 0) {
-    RmsNorm(candidate(0), norm, epsilon_, y);
-    return;
-  }
+  if (closed_ == 0) return candidate(0);
   float scores[kMaxCandidates];
   for (size_t j = 0; j <= closed_; ++j) {
     scores[j] = Dot(candidate(j), mix_weight) * inverse_rms_[j * rows_ + row];
   }
   Softmax({scores, closed_ + 1});
-  Scale(scores[0], candidate(0), y);
-  for (size_t j = 1; j <= closed_; ++j) Axpy(scores[j], candidate(j), y);
-  RmsNorm(y, norm, epsilon_, y);
+  Scale(scores[0], candidate(0), out);
+  for (size_t j = 1; j <= closed_; ++j) Axpy(scores[j], candidate(j), out);
+  return out;
+}
+
+void Residual::MixRow(size_t row, std::span<const float> mix_weight, std::span<const float> norm,
+                      float* out) const {
+  const std::span<float> y(out, width_);
+  RmsNorm(Mix(row, mix_weight, y), norm, epsilon_, y);
 }
 
 Result<bool> Residual::MixAndNorm(const Batch& batch, std::span<const float> mix_weight,
@@ -90,6 +93,16 @@ Status Residual::MixRows(const Batch& batch, std::span<const size_t> rows,
   return ForRows(batch, rows.size(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) MixRow(rows[i], mix_weight, norm, out.row(i));
     out.Seal(begin, end);
+  });
+}
+
+Status Residual::MixAll(const Batch& batch, std::span<const float> mix_weight, float* out) const {
+  return ForRows(batch, rows_, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const std::span<float> y(out + row * width_, width_);
+      const std::span<const float> mixed = Mix(row, mix_weight, y);
+      if (mixed.data() != y.data()) std::copy(mixed.begin(), mixed.end(), y.begin());
+    }
   });
 }
 

@@ -42,12 +42,17 @@ class Residual {
   Status MixRows(const Batch& batch, std::span<const size_t> rows,
                  std::span<const float> mix_weight, std::span<const float> norm,
                  const Activations& out);
+  // The mix of every row before it is normalised, after the last layer: [rows][d] to `out`.
+  Status MixAll(const Batch& batch, std::span<const float> mix_weight, float* out) const;
   // Adds the output that is still apart. Returns whether the partial sum is finite in every row.
   Result<bool> Settle(const Batch& batch);
   void CloseBlock();
 
  private:
   bool SettleRow(size_t row);
+  // The mix of a row: where it lies, or what it was written to.
+  std::span<const float> Mix(size_t row, std::span<const float> mix_weight,
+                             std::span<float> out) const;
   void MixRow(size_t row, std::span<const float> mix_weight, std::span<const float> norm,
               float* out) const;
 

@@ -62,6 +62,9 @@ struct ModelInfo {
   size_t prompt_block = 1;
   int32_t bos = 0;  // from the file's config
   int32_t end_of_msg = 0;
+  // Attention of every layer: "KDA" or "MLA"; "SWA" (a window alone), "CSA" (compressed rows that
+  // an indexer picks), "HCA" (compressed rows, all of them).
+  std::vector<std::string> layer_kinds;
 };
 
 struct SequenceOptions {
@@ -119,6 +122,11 @@ class ForwardObserver {
   // Residual streams after a layer: [n][streams][hidden].
   virtual void OnHidden(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
                         std::span<const float> /*rows*/) {}
+  // Whether OnOutput is wanted of an item: it costs work.
+  virtual bool WantsOutput(size_t /*item*/) const { return false; }
+  // What the head reads, mixed from the residual streams after the last layer but not normalised
+  // yet: [n][hidden].
+  virtual void OnOutput(size_t /*item*/, size_t /*position*/, std::span<const float> /*rows*/) {}
   // Router picks of one position, best first (or in the order of a hash table), and their weights
   // after renormalisation: [top_k].
   virtual void OnRouter(size_t /*item*/, size_t /*position*/, size_t /*layer*/,
@@ -177,6 +185,9 @@ struct LoadOptions {
   SpineCacheOptions spine_cache;
 };
 
+// Receives one row of Model::Lens, [vocab], valid during the call.
+using LensSink = std::function<void(size_t row, std::span<const float> logits)>;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -221,6 +232,16 @@ class Model {
   // from garbage by mistake.
   virtual Status Forward(Executor& executor, std::span<ForwardItem> items,
                          ForwardObserver* observer = nullptr) const = 0;
+
+  // Logit lens: what the head would say of residual streams on their way through the layers,
+  // `streams`: [rows][streams][hidden] as OnHidden shows them. They leave by the model's own way
+  // out, final norm and head, of several streams after their mixer for the head. Of what OnOutput
+  // shows (one stream), and of the streams after the last layer (several), these are the model's
+  // own logits, bit for bit. Calls `sink` for every row in order; holds few rows of logits at a
+  // time. Errors: kInvalidArgument (a precision that is not prepared, a span of the wrong size),
+  // kNumeric, kOutOfMemory, kUnsupported.
+  virtual Status Lens(Executor& executor, Precision precision, std::span<const float> streams,
+                      const LensSink& sink) const;
 
  protected:
   Model() = default;

@@ -12,4 +12,8 @@ Status Sequence::Rewind(size_t length) {
               "go on from a copy that was made earlier");
 }
 
+Status Model::Lens(Executor&, Precision, std::span<const float>, const LensSink&) const {
+  return Fail(ErrorCode::kUnsupported, "this model has no head to look through");
+}
+
 }  // namespace mk
