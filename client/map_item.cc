@@ -19,8 +19,9 @@ using protocol::Status;
 constexpr size_t kDepth = protocol::kLimits.depth;
 
 // What of a run is no matter of an item: the form of the answer.
-constexpr std::string_view kNotForItems[] = {"logprobs",    "want_logits", "want_hidden",
-                                             "want_routes", "stats",       "window"};
+constexpr std::string_view kNotForItems[] = {
+    "logprobs",    "want_logits",       "want_hidden",  "want_routes", "lens",  "lens_top",
+    "lens_layers", "want_hidden_stats", "want_experts", "stats",       "window"};
 
 Status TakeField(const std::string& name, const Json& json, RunArgs& args) {
   std::optional<bool> assigned;

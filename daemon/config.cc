@@ -77,6 +77,7 @@ constexpr std::array kSettings = {
     Of<&Config::spine_cache>("spine_cache"),
     Of<&Config::spine_cache_limit>("spine_cache_limit"),
     Of<&Config::spine_cache_smallest>("spine_cache_smallest"),
+    Of<&Config::count_experts>("count_experts"),
     Of<&Config::prefix_cache>("prefix_cache"),
     Of<&Config::prefix_cache_limit>("prefix_cache_limit"),
     Of<&Config::prefix_disk_limit>("prefix_disk_limit"),

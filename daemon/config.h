@@ -30,6 +30,7 @@ struct Config {
   bool spine_cache = true;
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
+  bool count_experts = false;
   bool prefix_cache = true;
   uint64_t prefix_cache_limit = 0;    // bytes; 0: from the budget
   int64_t prefix_disk_limit = -1;     // bytes; 0: none are kept on disk; negative: from the disk

@@ -29,6 +29,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/expert_counter.h"
 #include "daemon/ledger.h"
 #include "daemon/metrics.h"
 #include "daemon/prefix_cache.h"
@@ -55,6 +56,7 @@ struct LoadedModel {
   // These go before the model does.
   std::shared_ptr<PrefixShelf> prefixes;   // may be null
   std::shared_ptr<SessionShelf> sessions;  // null: nobody runs in sessions
+  std::shared_ptr<ExpertCounter> experts;  // of all its runs; null: they are not counted
 };
 
 // A model and the vocabulary files that were named for it (empty: those beside it).

@@ -174,6 +174,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   auto sampling = SettleSampling(plan.args, *plan.loaded);
   if (!sampling) return protocol::Fail(std::move(sampling.error()));
   plan.sampling = std::move(*sampling);
+  if (auto good = RunLens::Check(info, plan.args); !good) return protocol::Fail(good.error());
   if (auto status = SettleStart(plan, start); !status) return protocol::Fail(status.error());
 
   PreparedRun run;
@@ -190,6 +191,7 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   // Beside the sequence's state: its row of logits, and what it leaves with them.
   run.state_bytes =
       StateBytes(*plan.loaded->model, plan.base.get(), tokens) + info.vocab * sizeof(float);
+  run.state_bytes += RunLens::Bytes(info, plan.args);
   if (plan.leave_state) run.state_bytes += tokens * sizeof(int32_t);
   run.state_bytes += SpeculationBytes(*plan.loaded->model, plan.args, tokens);
   auto task = std::make_unique<RunTask>(std::move(plan));
@@ -203,13 +205,14 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
   if (args.want_hidden || args.want_routes) {
     capture_.emplace(model().info().layers, args.want_hidden, args.want_routes);
   }
+  looks_.emplace(*plan_.loaded, plan_.precision, args, capture_ ? &*capture_ : nullptr);
 }
 
 // Where states of prompts are kept; null: the run neither uses nor leaves any. What every token
 // shows is only seen while it is read. A run that goes on from the state of another has read its
 // tokens in other pieces than a prompt is read in.
 PrefixShelf* RunTask::shelf() const {
-  if (!plan_.args.prefix_cache || capture_ || plan_.base) return nullptr;
+  if (!plan_.args.prefix_cache || capture_ || looks_->need_prompt() || plan_.base) return nullptr;
   return plan_.loaded->prefixes.get();
 }
 
@@ -348,7 +351,7 @@ Result<StepOutcome> RunTask::Begin() {
 Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
   // A piece of the prompt ends at the next place that is to be stored.
   if (!marks_.empty()) max_tokens = std::min(max_tokens, marks_.back() - sequence_->length());
-  if (capture_) max_tokens = std::min(max_tokens, kCapturedTokens);
+  if (capture_ || looks_->hold_rows()) max_tokens = std::min(max_tokens, kCapturedTokens);
   std::optional<ForwardItem> item;
   if (normalising_) {
     item = generation_->NormaliseItem();
@@ -362,6 +365,9 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
     const ModelInfo& info = model().info();
     capture_->Begin(sequence_->length(), item->tokens.size(), info.hidden * info.streams);
   }
+  const size_t end = sequence_->length() + item->tokens.size();
+  looks_->Begin({sequence_->length(), item->tokens.size(), prefilling(),
+                 prefilling() && end == generation_->prompt_tokens()});
   return *item;
 }
 
@@ -389,6 +395,23 @@ Result<StepOutcome> RunTask::Accept() {
   }
   Settle(outcome);
   return outcome;
+}
+
+Status RunTask::Examine(Executor& executor, StepOutcome& outcome) {
+  Status examined = looks_->Examine(
+      executor, sequence_->length(), generation_->prompt_tokens(),
+      [this](size_t position) { return TokenAt(position); }, outcome.messages);
+  if (outcome.done) looks_->AddTo(std::get<protocol::RunDone>(*outcome.done));
+  return examined;
+}
+
+// Of the prompt, of the answer, or the stop token after it.
+std::optional<int32_t> RunTask::TokenAt(size_t position) const {
+  const auto prompt = generation_->prompt();
+  const auto emitted = generation_->emitted();
+  if (position < prompt.size()) return prompt[position];
+  if (position < prompt.size() + emitted.size()) return emitted[position - prompt.size()];
+  return generation_->stop_id();
 }
 
 // The last token has not been read yet when the prompt has just ended.
@@ -432,7 +455,7 @@ void RunTask::Settle(StepOutcome& outcome) {
 
 // Whether the last token must still be read because its tensors or the state are wanted.
 bool RunTask::WantsLastToken() const {
-  return (capture_ || plan_.args.want_logits || plan_.leave_state) &&
+  return (capture_ || looks_->need_answer() || plan_.args.want_logits || plan_.leave_state) &&
          generation_->NormaliseItem().has_value();
 }
 
@@ -470,6 +493,7 @@ protocol::TokenChunk RunTask::NextChunk(const EmittedToken& token, size_t index,
 // Nothing more is shown. Of a prompt that has not been read to its end there is no state.
 std::optional<protocol::Body> RunTask::Cancelled() {
   TakeText(generation_->Cancel().text);
+  looks_->Stop();
   capture_.reset();
   plan_.args.want_logits = false;
   normalising_ = !prefilling() && WantsLastToken();
@@ -518,6 +542,7 @@ protocol::RunDone RunTask::Done() const {
   done.prefix = prefix_;
   AddTokenTimes(done.timing);
   if (const auto* stats = generation_->speculation()) done.speculation = ReportOf(*stats);
+  looks_->AddTo(done);
 
   protocol::RunOptions& options = done.options;
   options.raw = args.raw;

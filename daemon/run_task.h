@@ -11,6 +11,7 @@
 
 #include "daemon/io_event.h"
 #include "daemon/model_registry.h"
+#include "daemon/run_looks.h"
 #include "daemon/run_state.h"
 #include "daemon/tensor_capture.h"
 #include "engine/generate/generation.h"
@@ -65,9 +66,10 @@ class RunTask : public StepTask {
   Result<ForwardItem> NextItem(size_t max_tokens) override;
   void Took(size_t rows, double seconds) override { generation_->Took(rows, seconds); }
   Result<StepOutcome> Accept() override;
+  Status Examine(Executor& executor, StepOutcome& outcome) override;
   std::optional<protocol::Body> Cancelled() override;
   SharedState Leave(Reservation& memory) override;
-  ForwardObserver* observer() override { return capture_ ? &*capture_ : nullptr; }
+  ForwardObserver* observer() override { return looks_->observer(); }
 
  private:
   Result<KnownPrompt> MakeSequence();
@@ -85,6 +87,7 @@ class RunTask : public StepTask {
   protocol::TokenChunk NextChunk(const EmittedToken& token, size_t index,
                                  std::span<const float> logits);
   bool WantsLastToken() const;
+  std::optional<int32_t> TokenAt(size_t position) const;
   std::vector<int32_t> ClosingIds() const;
   protocol::RunDone Done() const;
   void AddTokenTimes(protocol::Timing& timing) const;
@@ -93,6 +96,7 @@ class RunTask : public StepTask {
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Generation> generation_;
   std::optional<TensorCapture> capture_;
+  std::optional<RunLooks> looks_;
   // Of the prefix cache: places of the prompt to store at, in descending order.
   std::vector<size_t> marks_;
   std::shared_ptr<PrefixReading> reading_;  // as others see it; null: it stores nothing

@@ -26,6 +26,12 @@ class FanOut : public ForwardObserver {
   void OnHidden(size_t item, size_t position, size_t layer, std::span<const float> rows) override {
     if (auto* to = observers_[item]) to->OnHidden(0, position, layer, rows);
   }
+  bool WantsOutput(size_t item) const override {
+    return observers_[item] != nullptr && observers_[item]->WantsOutput(0);
+  }
+  void OnOutput(size_t item, size_t position, std::span<const float> rows) override {
+    if (auto* to = observers_[item]) to->OnOutput(0, position, rows);
+  }
   void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
                 std::span<const float> weights) override {
     if (auto* to = observers_[item]) to->OnRouter(0, position, layer, experts, weights);
@@ -64,6 +70,11 @@ size_t MessageCost(const protocol::Body& message) {
     size_t bytes = 0;
     for (const std::string& piece : score->pieces) bytes += piece.size();
     return kEnvelope + bytes + score->ids.size() * 20;
+  }
+  if (const auto* lens = std::get_if<protocol::LensChunk>(&message)) {
+    size_t tokens = 0;
+    for (const auto& layer : lens->layers) tokens += layer.ids.size() + 2;
+    return kEnvelope + tokens * 24;
   }
   return kEnvelope;
 }
@@ -536,6 +547,9 @@ void Scheduler::AcceptOne(Entry& entry) {
     metrics_.Add(Counter::kDraftPasses);
     metrics_.Add(Counter::kDraftedTokens, outcome->drafted);
     metrics_.Add(Counter::kAcceptedTokens, outcome->accepted);
+  }
+  if (Status looked = entry.request.task->Examine(executor_, *outcome); !looked) {
+    return Finish(entry, Fail(looked.error()));
   }
   Deliver(entry, std::move(*outcome));
 }

@@ -61,7 +61,8 @@ Server::Server(std::unique_ptr<Parts> parts)
       runs_(core_, models_, sessions_),
       texts_(core_),
       jobs_(core_, models_, parts_->setup.job_folder),
-      prefixes_(core_) {
+      prefixes_(core_),
+      looks_(core_) {
   models_.on_ready = [this](ClientRequest& request, ModelRegistry::Entry& entry) {
     runs_.OnModelReady(request, entry);
   };
@@ -190,6 +191,9 @@ void Server::Control(const std::string& peer, protocol::Request request) {
       return jobs_.HandleRemove(peer, request.id, std::get<protocol::JobRemoveArgs>(request.args));
     case protocol::Op::kPckInfo:
       return prefixes_.HandleInfo(peer, request.id, std::get<protocol::PckInfoArgs>(request.args));
+    case protocol::Op::kExpertStats:
+      return looks_.HandleExpertStats(peer, request.id,
+                                      std::get<protocol::ExpertStatsArgs>(request.args));
     case protocol::Op::kPckClean:
     case protocol::Op::kScore:
     case protocol::Op::kJobStart:
@@ -280,6 +284,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kJobResume:
     case protocol::Op::kJobRemove:
     case protocol::Op::kPckInfo:
+    case protocol::Op::kExpertStats:
       break;  // Control() has them
   }
   parts_->clients->Finish(

@@ -13,6 +13,7 @@
 #include "daemon/config.h"
 #include "daemon/core.h"
 #include "daemon/jobs/job_service.h"
+#include "daemon/look_service.h"
 #include "daemon/model_service.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
@@ -100,6 +101,7 @@ class Server {
   TextService texts_;
   JobService jobs_;
   PrefixService prefixes_;
+  LookService looks_;
 
   std::optional<Clock::time_point> stop_deadline_;  // set: the daemon is leaving
   bool stop_hurried_ = false;                       // what still ran was cancelled

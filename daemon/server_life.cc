@@ -103,6 +103,9 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
         if (loaded) {
           loaded->prefixes = parts.prefixes.NewShelf(loaded->model);
           loaded->sessions = parts.session_states.NewShelf();
+          if (parts.count_experts.load()) {
+            loaded->experts = std::make_shared<ExpertCounter>(loaded->model->info());
+          }
         }
         return loaded;
       },
@@ -111,6 +114,7 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
       });
   // The loop may wait for that: see MayLeave().
   parts->prefix_disk.SetOnWritten([&events] { events.event().Signal(); });
+  parts->count_experts.store(config.count_experts);
   parts->registry->SetKeepAlive(config.keep_alive);
   parts->registry->SetThreads(parts->threads);
   parts->registry->SetSpineCache(SpineCacheOf(config));
@@ -179,6 +183,7 @@ void Server::ApplyConfig(Config config) {
   core_.limits.max_active = kActivePerBatch * core_.limits.max_batch;
   parts_->scheduler->SetBatch(core_.limits.max_batch, core_.limits.max_active);
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
+  parts_->count_experts.store(core_.config.count_experts);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
   jobs_.ApplyConfig();
   sessions_.ApplyConfig();

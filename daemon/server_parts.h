@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -52,6 +53,7 @@ struct Server::Parts {
   PrefixDisk prefix_disk;
   PrefixCache prefixes;
   SessionStates session_states;
+  std::atomic<bool> count_experts{false};  // of models that are loaded from now on
   IoQueue events{kIoQueueCapacity};
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Transport> transport;

@@ -15,6 +15,7 @@
 #include "daemon/ledger.h"
 #include "daemon/run_state.h"
 #include "engine/base/result.h"
+#include "engine/model/executor.h"
 #include "engine/model/model.h"
 #include "protocol/messages.h"
 
@@ -58,6 +59,9 @@ class StepTask {
   virtual void Took(size_t /*rows*/, double /*seconds*/) {}
   // Called after a forward pass with the item.
   virtual Result<StepOutcome> Accept() = 0;
+  // What needs the executor after Accept(), whose outcome it may add to; the executor's scratch is
+  // free then.
+  virtual Status Examine(Executor& /*executor*/, StepOutcome& /*outcome*/) { return {}; }
   // Ends a task before its time: its last message. Nothing: it has one more item, whose Accept()
   // says the last word. Called once, after Start() and not between NextItem() and Accept().
   virtual std::optional<protocol::Body> Cancelled() = 0;

@@ -4,6 +4,7 @@
 
 #include "daemon/conversation.h"
 #include "daemon/errors.h"
+#include "daemon/token_text.h"
 
 namespace mk::daemon {
 namespace {
@@ -28,10 +29,7 @@ protocol::Result<protocol::Body> Tokenize(const Tokenizer& tokenizer,
   if (!encoded) return protocol::Fail(encoded.error());
   protocol::TokenizeDone done;
   done.pieces.reserve(encoded->ids.size());
-  for (const int32_t id : encoded->ids) {
-    std::string name = tokenizer.TokenName(id);
-    done.pieces.push_back(name.empty() ? tokenizer.Decode({&id, 1}) : std::move(name));
-  }
+  for (const int32_t id : encoded->ids) done.pieces.push_back(TokenText(tokenizer, id));
   done.unk = encoded->unknown;
   done.ids = std::move(encoded->ids);
   return done;

@@ -14,7 +14,7 @@ struct ReplyHead {
 };
 
 // Alternatives of Body before the first `done` body; those follow in the order of Op.
-constexpr size_t kFirstDone = 7;
+constexpr size_t kFirstDone = 9;
 static_assert(std::is_same_v<std::variant_alternative_t<kFirstDone, Body>, HelloDone>);
 static_assert(std::variant_size_v<Body> == kFirstDone + std::variant_size_v<Args>);
 
@@ -50,6 +50,8 @@ Status ReadChunk(const msgpack::object& from, Body& out) {
   if (name == "token") return ReadInto<TokenChunk>(from, out, "chunk");
   if (name == "routes") return ReadInto<RoutesChunk>(from, out, "chunk");
   if (name == "score") return ReadInto<ScoreChunk>(from, out, "chunk");
+  if (name == "lens") return ReadInto<LensChunk>(from, out, "chunk");
+  if (name == "hidden_stats") return ReadInto<HiddenStatsChunk>(from, out, "chunk");
   if (name == "logits" || name == "hidden") return ReadInto<TensorChunk>(from, out, "chunk");
   return Bad("a chunk of an unknown kind");
 }

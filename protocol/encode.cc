@@ -30,6 +30,8 @@ constexpr std::string_view FixedKind() {
   if constexpr (std::is_same_v<T, TokenChunk>) return "token";
   if constexpr (std::is_same_v<T, RoutesChunk>) return "routes";
   if constexpr (std::is_same_v<T, ScoreChunk>) return "score";
+  if constexpr (std::is_same_v<T, LensChunk>) return "lens";
+  if constexpr (std::is_same_v<T, HiddenStatsChunk>) return "hidden_stats";
   return {};
 }
 
@@ -68,7 +70,8 @@ ReplyType TypeOf(const Body& body) {
   if (std::holds_alternative<Error>(body)) return ReplyType::kError;
   const bool chunk =
       std::holds_alternative<TokenChunk>(body) || std::holds_alternative<TensorChunk>(body) ||
-      std::holds_alternative<RoutesChunk>(body) || std::holds_alternative<ScoreChunk>(body);
+      std::holds_alternative<RoutesChunk>(body) || std::holds_alternative<ScoreChunk>(body) ||
+      std::holds_alternative<LensChunk>(body) || std::holds_alternative<HiddenStatsChunk>(body);
   return chunk ? ReplyType::kChunk : ReplyType::kDone;
 }
 

@@ -35,6 +35,7 @@
 #include "protocol/error.h"
 #include "protocol/job_messages.h"
 #include "protocol/limits.h"
+#include "protocol/look_messages.h"
 #include "protocol/metrics_messages.h"
 #include "protocol/model_selector.h"
 #include "protocol/prefix_messages.h"
@@ -137,6 +138,13 @@ struct RunArgs {
   bool want_logits = false;
   bool want_hidden = false;
   bool want_routes = false;
+  // Logit lens: "" (none), "last" (after the last token of the prompt), "answer" (and after every
+  // generated one), "all" (after every token). `lens_layers`: those to look after; none: all.
+  std::string lens;
+  uint32_t lens_top = 5;
+  std::vector<uint32_t> lens_layers;
+  bool want_hidden_stats = false;
+  bool want_experts = false;
   bool stats = false;                // percentiles in `timing`
   uint32_t window = kDefaultWindow;  // replies that may be unacknowledged
   // Name of the session that it goes on with; "": none. The model, its precision and the form of
@@ -197,7 +205,7 @@ using Args =
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
                  SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
-                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs>;
+                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs, ExpertStatsArgs>;
 
 enum class Op {
   kHello,
@@ -237,6 +245,7 @@ enum class Op {
   kPckInfo,
   kPckClean,
   kScore,
+  kExpertStats,
 };
 
 struct Request {
@@ -519,6 +528,7 @@ struct RunDone {
   std::optional<SessionStep> session;  // of a run in one
   std::optional<SavedPack> saved;      // with RunArgs::save
   std::optional<SpeculationReport> speculation;  // with RunArgs::spec or spec_rosa
+  std::optional<ExpertTally> experts;  // with RunArgs::want_experts
   bool operator==(const RunDone&) const = default;
 };
 
@@ -563,14 +573,15 @@ struct DetokenizeDone {
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
 using Body =
-    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, Error,
+    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, LensChunk,
+                 HiddenStatsChunk, Error,
                  HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone,
                  CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone,
                  BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone,
                  JobCancelDone, JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone,
                  SessionShowDone, SessionForkDone, SessionUndoDone, SessionRenameDone,
                  SessionRemoveDone, SessionSaveDone, SessionRestoreDone, SessionDiffDone,
-                 AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone>;
+                 AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone>;
 
 struct Reply {
   uint64_t id = 0;

@@ -46,6 +46,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kPckInfo, "pck_info", true, false, "states of prompts that are kept"},
     OpInfo{Op::kPckClean, "pck_clean", false, false, "forget states of prompts"},
     OpInfo{Op::kScore, "score", false, true, "how likely given texts are"},
+    OpInfo{Op::kExpertStats, "expert_stats", true, false, "how often experts were picked"},
 };
 
 constexpr bool InOrder() {

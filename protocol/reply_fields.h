@@ -7,6 +7,7 @@
 
 #include "protocol/field.h"
 #include "protocol/job_fields.h"
+#include "protocol/look_fields.h"
 #include "protocol/messages.h"
 #include "protocol/metrics_fields.h"
 #include "protocol/prefix_fields.h"
@@ -225,7 +226,7 @@ struct Schema<RunDone> {
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
       Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
       Optional("session", &RunDone::session), Optional("saved", &RunDone::saved),
-      Optional("speculation", &RunDone::speculation));
+      Optional("speculation", &RunDone::speculation), Optional("experts", &RunDone::experts));
 };
 
 template <>

@@ -13,6 +13,8 @@ inline constexpr double kMaxTokens = 1 << 20;
 inline constexpr double kMaxTokenId = (1u << 31) - 1.0;
 inline constexpr size_t kMaxScoreTexts = 4096;
 inline constexpr size_t kMaxMessages = size_t{1} << 16;
+inline constexpr double kMaxLensTop = 100;
+inline constexpr size_t kMaxLayers = 4096;
 inline constexpr double kMaxTimeoutMs = 7.0 * 24 * 3600 * 1000;
 
 inline constexpr Rule kPathRule = Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath);
@@ -152,6 +154,17 @@ struct Schema<RunArgs> {
                "send the hidden state after every layer, for every token"),
       Optional("want_routes", &RunArgs::want_routes,
                "send the experts that every layer picked, for every token"),
+      Optional("lens", &RunArgs::lens,
+               "logit lens: after the last token of the prompt, after those of the answer too, or "
+               "after all; empty: none",
+               Rule{}.OneOf("|last|answer|all")),
+      Optional("lens_top", &RunArgs::lens_top, "tokens that the lens shows per layer",
+               Rule{}.Range(1, kMaxLensTop)),
+      Optional("lens_layers", &RunArgs::lens_layers, "layers that the lens looks after; none: all",
+               Rule{}.Items(kMaxLayers)),
+      Optional("want_hidden_stats", &RunArgs::want_hidden_stats,
+               "send the size of the hidden state after every layer, at the end of the prompt"),
+      Optional("want_experts", &RunArgs::want_experts, "tell how often every expert was picked"),
       Optional("stats", &RunArgs::stats, "send percentiles of the time per token"),
       Optional("window", &RunArgs::window, "replies that may be unacknowledged",
                Rule{}.Range(1, kMaxWindow)),
@@ -423,6 +436,14 @@ struct Schema<PckInfoArgs> {
   static constexpr auto fields = std::make_tuple(
       Optional("model", &PckInfoArgs::model,
                "path, alias, name or digits of the fingerprint; empty: all models", kModelRule));
+};
+
+template <>
+struct Schema<ExpertStatsArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Optional("model", &ExpertStatsArgs::model,
+                               "path, alias or name; empty: all that are loaded", kModelRule),
+                      Optional("reset", &ExpertStatsArgs::reset, "begin to count anew"));
 };
 
 template <>

@@ -183,6 +183,21 @@ def test_texts_are_scored(python: Client) -> None:
         python.score("a", max_new=3, **options)  # type: ignore[call-arg]
 
 
+def test_looks_are_those_that_mk_shows(daemon: Daemon, python: Client) -> None:
+    result = python.run(
+        ids=[1, 2, 3], model=model(), max_new=2, lens="answer", lens_top=2, lens_layers=[0, 1],
+        hidden_stats=True, experts=True,
+    )  # fmt: skip
+    words = ["-m", model(), "--ids", "1,2,3", "-n", "2", "--lens-top", "2", "--lens-layers", "0-1"]
+    told = mk_json(daemon, "run", *words, "--logit-lens-all", "--hidden-stats")
+    ours = json.loads(result.to_json())
+    assert ours["lens"] == told["lens"] and ours["hidden_stats"] == told["hidden_stats"]
+    assert len(result.lens) == 3 and result.lens[2].layers[0].rank is None
+    assert result.experts is not None and result.experts.tokens == 5
+    stats = python.expert_stats(model())
+    assert not stats.counting and stats.models == []
+
+
 def test_a_stop_text_ends_the_answer(python: Client) -> None:
     options: dict[str, Any] = {"model": STORY, "max_new": 40, "precision": "exact"}
     text = python.run("Once upon a time", **options).text

@@ -239,6 +239,10 @@ REPLIES = {
     "MetricFamily": microkimi.MetricFamily,
     "MetricsDone": microkimi.metric_messages.MetricsAnswer,
     "PrefixStatus": microkimi.PrefixState, "PrefixModel": microkimi.PrefixModel,
+    "LensLayer": microkimi.LensLayer, "LensChunk": microkimi.Lens,
+    "LayerRms": microkimi.LayerRms, "HiddenStatsChunk": microkimi.HiddenStats,
+    "ExpertCounts": microkimi.ExpertCounts, "ExpertTally": microkimi.ExpertTally,
+    "ExpertStatsModel": microkimi.ModelExperts, "ExpertStatsDone": microkimi.ExpertStats,
     "PckInfoDone": microkimi.PrefixCache, "PckCleanDone": microkimi.Forgotten,
 }  # fmt: skip
 
@@ -252,6 +256,7 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
         "job_fields.h",
         "pack_fields.h",
         "prefix_fields.h",
+        "look_fields.h",
     )
     schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {

@@ -15,6 +15,7 @@ from .channel import Channel
 from .deadline import CANCEL_WAIT, TOKENIZER_TIMEOUT, Deadline, Overdue, too_late
 from .errors import MicrokimiError, hung_daemon
 from .link import CONTROL_TIMEOUT, Link
+from .look_messages import ExpertStats
 from .messages import (
     Built,
     Loaded,
@@ -268,6 +269,12 @@ class AsyncClient:
         were unloaded."""
         args = {"model": model_argument(model)}
         return (await self._ask(Unloaded, Request("unload", args, CONTROL_TIMEOUT))).unloaded
+
+    async def expert_stats(self, model: StrPath | None = None, reset: bool = False) -> ExpertStats:
+        """How often experts were picked, while the daemon counts (count_experts); `reset`: begin
+        to count anew."""
+        args = {"model": model_argument(model), "reset": reset}
+        return await self._ask(ExpertStats, Request("expert_stats", args, CONTROL_TIMEOUT))
 
     # ------------------------------------------------------------ prompts that were read
 

@@ -105,6 +105,12 @@ class RunSettings(ChatOptions, total=False):
     # Log probability of every token; a number: and of so many of the likeliest in its place.
     logprobs: bool | int
     routes: bool  # RunResult.routes: the experts that every layer picked
+    # RunResult.lens: after the last token of the prompt, those of the answer too, or all.
+    lens: Literal["", "last", "answer", "all"]
+    lens_top: int  # tokens per layer (5)
+    lens_layers: Sequence[int]  # none: all
+    hidden_stats: bool  # RunResult.hidden_stats
+    experts: bool  # RunResult.experts: how often every expert was picked
     logits_path: StrPath | None  # f32 LE, a row after the prompt and after every token
     hidden_path: StrPath | None  # f32 LE, [position][layer][hidden]
     progress: OnProgress | None  # called for queue, load and prefill
@@ -231,6 +237,11 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "chunked_prefill": options.get("chunked_prefill", True),
         "stop": _texts(stop),
         "want_routes": options.get("routes", False),
+        "lens": options.get("lens", ""),
+        "lens_top": operator.index(options.get("lens_top", 5)),
+        "lens_layers": _ids("run", options.get("lens_layers", ())),
+        "want_hidden_stats": options.get("hidden_stats", False),
+        "want_experts": options.get("experts", False),
         "want_logits": bool(logits_path),
         "want_hidden": bool(hidden_path),
         "stats": True,

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from .look_messages import ExpertTally, HiddenStats, Lens
 from .session_messages import SessionStep
 
 
@@ -215,12 +216,15 @@ class RunResult:
     session: SessionStep | None = None  # of a run in one
     saved: SavedPack | None = None  # with `save`
     speculation: Speculation | None = None  # with `spec` or `spec_rosa`
+    experts: ExpertTally | None = None  # with `experts`
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # of `ids`
     top_logprobs: list[list[Alternative]] = field(default_factory=list)  # in the place of each
     logits: Dump | None = None
     hidden: Dump | None = None
+    lens: list[Lens] = field(default_factory=list)
+    hidden_stats: HiddenStats | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the names of `mk run --json`."""
@@ -230,7 +234,7 @@ class RunResult:
             del told["reasoning"]
         optional = (
             "session", "routes", "logprobs", "top_logprobs", "logits", "hidden", "saved",
-            "speculation",
+            "speculation", "experts", "lens", "hidden_stats",
         )  # fmt: skip
         for key in optional:
             if not told[key]:
@@ -238,6 +242,10 @@ class RunResult:
         for key in ("token_p50_ms", "token_p95_ms"):
             if told["timing"][key] is None:
                 del told["timing"][key]
+        for lens in told.get("lens", []):
+            for one in (lens, *lens["layers"]):
+                for key in [key for key, value in one.items() if value is None]:
+                    del one[key]
         return told
 
     def to_json(self) -> str:

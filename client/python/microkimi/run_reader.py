@@ -6,6 +6,7 @@ import dataclasses
 
 from .dump import DumpFile
 from .errors import InternalError, error_from_body
+from .look_messages import HiddenStats, Lens
 from .messages import Progress
 from .requests import Request
 from .run_messages import Alternative, Routes, RunResult, Token
@@ -26,6 +27,8 @@ class RunReader:
         self._routes: list[Routes] = []
         self._logprobs: list[float] = []
         self._top_logprobs: list[list[Alternative]] = []
+        self._lens: list[Lens] = []
+        self._hidden_stats: HiddenStats | None = None
         self._dumps: dict[str, DumpFile] = {}
         try:
             for kind, path in (("logits", request.logits_path), ("hidden", request.hidden_path)):
@@ -58,6 +61,10 @@ class RunReader:
             return token
         if kind == "routes":
             self._routes.append(read_body(Routes, reply.body))
+        elif kind == "lens":
+            self._lens.append(read_body(Lens, reply.body))
+        elif kind == "hidden_stats":
+            self._hidden_stats = read_body(HiddenStats, reply.body)
         elif kind in self._dumps:
             self._dumps[kind].append(reply.body)
         else:
@@ -73,6 +80,8 @@ class RunReader:
             top_logprobs=self._top_logprobs,
             logits=dumps.get("logits"),
             hidden=dumps.get("hidden"),
+            lens=self._lens,
+            hidden_stats=self._hidden_stats,
         )
 
     def close(self) -> None:

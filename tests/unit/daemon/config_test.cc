@@ -95,6 +95,7 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   other.session_idle = std::chrono::milliseconds(7);
   other.precision = Precision::kExact;
   other.spine_cache = other.prefix_cache = false;
+  other.count_experts = false;
   const Config defaults;
   for (const cli::ConfigKey& key : cli::ConfigKeys()) {
     const std::string name = key.name;

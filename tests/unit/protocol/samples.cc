@@ -55,6 +55,11 @@ RunArgs FullRun() {
   args.want_logits = true;
   args.want_hidden = true;
   args.want_routes = true;
+  args.lens = "answer";
+  args.lens_top = 3;
+  args.lens_layers = {0, 7};
+  args.want_hidden_stats = true;
+  args.want_experts = true;
   args.stats = true;
   args.window = 33;
   args.session = "story";
@@ -194,6 +199,10 @@ StatusDone FullStatus() {
   return done;
 }
 
+ExpertTally SomeTally() {
+  return {9, 4, 48, 2, {{1, {0, 47}, {17, 1}}, {3, {5}, {18}}}};
+}
+
 RunDone FullRunDone() {
   RunDone done;
   done.finish_reason = "stop";
@@ -212,6 +221,7 @@ RunDone FullRunDone() {
   done.prefix = "live";
   done.speculation = SpeculationReport{1, 2, 9, 5, 4, 1, {3, 3, 3}, {3, 2, 0}, 6.5, 0.25};
   done.saved = SavedPack{"/p.mkmem", "MKMEM002", "aa", 3, 4, 5.5};
+  done.experts = SomeTally();
   return done;
 }
 
@@ -290,6 +300,7 @@ std::vector<Request> SampleRequests() {
       PckInfoArgs{"story"},
       PckCleanArgs{"/m.bin"},
       FullScore(),
+      ExpertStatsArgs{"story", true},
       JobStartArgs{{{}, FullBuild(), {}}},
       JobStartArgs{{{}, {}, BenchArgs{Selector(), "q8", true, 3}}},
       JobRemoveArgs{{}, true},
@@ -390,6 +401,18 @@ std::vector<SampleReply> SampleReplies() {
       {PckCleanDone{1, 2, 3, 4}, Op::kPckClean},
       {ScoreChunk{1, 64, {7, 8}, {"a", "\xC3\xA9"}, {-0.5, -2.25}, {1, 9}}, Op::kScore},
       {FullScoreDone(), Op::kScore},
+      {LensChunk{5,
+                 42,
+                 " fox",
+                 7,
+                 3,
+                 "<|end|>",
+                 {{0, "KDA", {3, 1}, {"a", "\xC3\xA9"}, {0.5, 0.25}, 1.5, 0, 0.5},
+                  {1, "MLA", {2}, {}, {1.0}, 0, {}, {}}}},
+       Op::kRun},
+      {LensChunk{0, 1, "", {}, {}, "", {}}, Op::kRun},
+      {HiddenStatsChunk{5, {{0, "KDA", 0.5}, {1, "MLA", 2.5}}, 1.5, -0.25, 3.5}, Op::kRun},
+      {ExpertStatsDone{true, {{"/m.bin", "f00d", SomeTally()}}}, Op::kExpertStats},
   };
   std::vector<SampleReply> replies;
   uint64_t seq = 0;

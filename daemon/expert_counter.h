@@ -1,0 +1,63 @@
+// How often routers picked experts: exact counts, [layer][expert].
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "protocol/messages.h"
+
+namespace mk::daemon {
+
+// One thread counts; any thread may read or reset meanwhile, and then sees a token of which some
+// layers are counted and some are not yet.
+class ExpertCounter : public ForwardObserver {
+ public:
+  explicit ExpertCounter(const ModelInfo& info);
+
+  void Add(size_t layer, std::span<const int32_t> experts);
+  void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
+                std::span<const float> weights) override;
+
+  protocol::ExpertTally Tally() const;
+  void Reset();
+
+ private:
+  const size_t layers_;
+  const size_t experts_;
+  const size_t top_k_;
+  std::unique_ptr<std::atomic<uint64_t>[]> counts_;  // [layer][expert]
+};
+
+// The same for one run. What a pass shows is counted when its positions are kept: those of drafts
+// that were not accepted are dropped.
+class RunExpertCounter : public ForwardObserver {
+ public:
+  explicit RunExpertCounter(const ModelInfo& info) : counter_(info) {}
+
+  void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
+                std::span<const float> weights) override;
+  // Before a pass.
+  void Begin();
+  // After it: positions before `end` stay.
+  void Keep(size_t end);
+  protocol::ExpertTally Tally() const { return counter_.Tally(); }
+
+ private:
+  struct Pick {
+    size_t position = 0;
+    size_t layer = 0;
+    size_t first = 0;  // in experts_
+    size_t count = 0;
+  };
+
+  ExpertCounter counter_;
+  std::vector<Pick> picks_;       // of the pass
+  std::vector<int32_t> experts_;  // of the picks
+};
+
+}  // namespace mk::daemon
