@@ -16,6 +16,7 @@ constexpr std::array kCommands = {
             "  mk run --precision exact --seed 7 --temp 0.8 \"One day\"\n"
             "  mk run --ids 1,2,3 --dump-logits logits.f32 --json --routes\n"
             "  mk run \"Once upon a time\" --save story && mk run \"\" --memory story\n"
+            "  mk run --logit-lens \"Once upon a time\"\n"
             "  mk run --session story \"Once upon a time\" && mk run --session story --continue",
             RunCommand},
     Command{"prefill", "Read a text into a memory pack; runs go on from there",
@@ -98,6 +99,26 @@ constexpr std::array kCommands = {
             "  mk detokenize 1,2,3\n"
             "  mk tokenize --plain \"Hi\" | mk detokenize @-",
             DetokenizeCommand},
+    Command{"lens", "Draw what a model would say after every layer, for every token of a text",
+            "  mk lens \"Once upon a time\" -o lens.html\n"
+            "  mk lens -f poem.txt -n 0 --lens-layers 0,3-7 -o poem.svg\n"
+            "  mk lens \"The little fox\" --colour entropy -o - | rsvg-convert > fox.png",
+            LensCommand},
+    Command{"routes", "Draw how the tokens of a text spread over the experts of every layer",
+            "  mk routes -f story.txt -n 100 -o routes.html\n"
+            "  mk routes --daemon -o routes.svg",
+            RoutesCommand},
+    Command{"routestats", "Count how often experts are picked, and keep it as a sketch",
+            "  mk routestats \"Once upon a time\" -n 100\n"
+            "  mk routestats -f story.txt -o routecms.bin\n"
+            "  mk config set count_experts true --reload && mk routestats --daemon -o week.bin\n"
+            "  mk routestats \"One day\" --json | jq '.layers[0].gini'",
+            RoutestatsCommand},
+    Command{"cmsinfo", "Look at sketches of experts that were picked, and merge them",
+            "  mk cmsinfo routecms.bin\n"
+            "  mk cmsinfo monday.bin tuesday.bin --merge week.bin\n"
+            "  mk cmsinfo routecms.bin --json | jq .coverage",
+            CmsinfoCommand},
     Command{"verify", "Read every byte of a model file and check it",
             "  mk verify ./model.bin\n"
             "  mk verify story-k3 --json",

@@ -28,6 +28,8 @@ Json DumpJson(const DumpFile& file) {
 const char* KindOf(const protocol::Body& body) {
   if (std::holds_alternative<protocol::TokenChunk>(body)) return "token";
   if (std::holds_alternative<protocol::RoutesChunk>(body)) return "routes";
+  if (std::holds_alternative<protocol::LensChunk>(body)) return "lens";
+  if (std::holds_alternative<protocol::HiddenStatsChunk>(body)) return "hidden_stats";
   return "event";
 }
 
@@ -38,7 +40,8 @@ RunOutput::RunOutput(const RunSettings& options, Output& output)
       output_(output),
       fancy_(IsFancyTerminal(STDERR_FILENO)),
       answer_(output, fancy_),
-      progress_(fancy_ && options.format == RunFormat::kText) {}
+      progress_(fancy_ && options.format == RunFormat::kText),
+      looks_(options.looks, options.format == RunFormat::kJson) {}
 
 Result<std::unique_ptr<RunOutput>> RunOutput::Create(const RunSettings& options, Output& output) {
   std::unique_ptr<RunOutput> made(new RunOutput(options, output));
@@ -53,16 +56,21 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Create(const RunSettings& options,
 
 Status RunOutput::Take(const protocol::Body& body) {
   if (const auto* tensor = std::get_if<protocol::TensorChunk>(&body)) return TakeTensor(*tensor);
+  const std::string shown = looks_.Take(body);
   if (options_.format == RunFormat::kStreamJson) {
     StreamJson(body);
     return {};
+  }
+  if (!shown.empty() && options_.format == RunFormat::kText) {
+    progress_.Clear();
+    output_.Write(shown);
   }
   if (const auto* token = std::get_if<protocol::TokenChunk>(&body)) {
     TakeToken(*token);
   } else if (const auto* progress = std::get_if<protocol::Progress>(&body)) {
     progress_.Show(*progress);
   } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
-    routes_.push_back(ToJson(*routes));
+    if (options_.routes) routes_.push_back(ToJson(*routes));
   }
   return {};
 }
@@ -73,7 +81,7 @@ void RunOutput::TakeToken(const protocol::TokenChunk& token) {
     if (token.logprob) logprobs_.push_back(LogprobJson(token));
   } else if (token.logprob) {
     output_.Write(LogprobLine(token, Painter(IsFancyTerminal(STDOUT_FILENO))));
-  } else {
+  } else if (!options_.looks.shows()) {
     answer_.Take(token);
   }
 }
@@ -94,8 +102,15 @@ void RunOutput::StreamJson(const protocol::Body& body) {
     line = {{"type", "chunk"}, {"kind", KindOf(body)}};
     line.update(ToJson(*token));
   } else if (const auto* routes = std::get_if<protocol::RoutesChunk>(&body)) {
+    if (!options_.routes) return;
     line = {{"type", "chunk"}, {"kind", KindOf(body)}};
     line.update(ToJson(*routes));
+  } else if (const auto* lens = std::get_if<protocol::LensChunk>(&body)) {
+    line = {{"type", "chunk"}, {"kind", KindOf(body)}};
+    line.update(ToJson(*lens));
+  } else if (const auto* stats = std::get_if<protocol::HiddenStatsChunk>(&body)) {
+    line = {{"type", "chunk"}, {"kind", KindOf(body)}};
+    line.update(ToJson(*stats));
   }
   output_.Write(JsonLine(line));
 }
@@ -119,18 +134,28 @@ void RunOutput::ShowSession(const protocol::RunDone& done) const {
   std::fputs(("[session " + done.session->name + " is new]\n").c_str(), stderr);
 }
 
+void RunOutput::ShowEnd(const protocol::RunDone& done) {
+  if (options_.looks.shows()) {
+    output_.Write(looks_.End(done));
+  } else if (!options_.args.logprobs) {
+    output_.Write(done.rest);
+  }
+  if (output_.is_terminal() && !output_.at_line_start()) output_.Write("\n");
+}
+
 int RunOutput::Finish(const protocol::RunDone& done) {
   progress_.Clear();
   answer_.EndReasoning();
   if (Status committed = CommitDumps(); !committed) return Fail(committed.error());
+  if (Status written = looks_.WriteFiles(done); !written) return Fail(written.error());
   if (options_.format == RunFormat::kText) {
-    if (!options_.args.logprobs) output_.Write(done.rest);
-    if (output_.is_terminal() && !output_.at_line_start()) output_.Write("\n");
+    ShowEnd(done);
   } else {
     Json json = options_.format == RunFormat::kStreamJson ? Json{{"type", "done"}} : Json::object();
     json.update(RunDoneJson(done));
-    if (options_.format == RunFormat::kJson && options_.args.want_routes) json["routes"] = routes_;
+    if (options_.format == RunFormat::kJson && options_.routes) json["routes"] = routes_;
     if (options_.format == RunFormat::kJson && options_.args.logprobs) json["logprobs"] = logprobs_;
+    if (options_.format == RunFormat::kJson) looks_.AddTo(json);
     if (logits_) json["logits"] = DumpJson(*logits_);
     if (hidden_) json["hidden"] = DumpJson(*hidden_);
     output_.Write(JsonLine(json));

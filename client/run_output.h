@@ -9,6 +9,7 @@
 #include "client/answer_text.h"
 #include "client/dump_file.h"
 #include "client/json_format.h"
+#include "client/look_output.h"
 #include "client/output.h"
 #include "client/progress.h"
 #include "client/run_settings.h"
@@ -34,6 +35,7 @@ class RunOutput {
   protocol::Status TakeTensor(const protocol::TensorChunk& tensor);
   void TakeToken(const protocol::TokenChunk& token);
   void StreamJson(const protocol::Body& body);
+  void ShowEnd(const protocol::RunDone& done);
   protocol::Status CommitDumps();
   void ShowSession(const protocol::RunDone& done) const;
   void ShowStats(const protocol::RunDone& done) const;
@@ -47,6 +49,7 @@ class RunOutput {
   std::optional<DumpFile> hidden_;
   Json routes_ = Json::array();
   Json logprobs_ = Json::array();
+  LookOutput looks_;
 };
 
 }  // namespace mk::client

@@ -16,6 +16,7 @@ using protocol::Status;
 struct Raw {
   TextSource prompt;
   GenerationOptions generation;
+  LookOptions looks;
   std::string ids;
   bool go_on = false;  // --continue
   bool json = false;
@@ -51,7 +52,7 @@ void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
                  "Log probability of every token, and so many of the likeliest in its place; as "
                  "text a line for each token",
                  0, protocol::kMaxLogprobs);
-  app.add_flag("--routes", args.want_routes,
+  app.add_flag("--routes", options.routes,
                "With --json or --stream-json: the experts that every layer picked");
   app.add_option("--dump-logits", options.dump_logits,
                  "Write logits: f32 LE, a row after the prompt and after every token")
@@ -59,6 +60,7 @@ void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   app.add_option("--dump-hidden", options.dump_hidden,
                  "Write hidden states: f32 LE, [position][layer][hidden]")
       ->type_name("FILE");
+  raw.looks.AddAll(line);
 }
 
 // Whether the text of the session or of the pack is all that there is to go on with.
@@ -118,12 +120,14 @@ Status TakeOptions(const Raw& raw, RunSettings& options) {
     return Fail(UsageError("--json excludes --stream-json", "leave out one"));
   if (raw.json) options.format = RunFormat::kJson;
   if (raw.stream_json) options.format = RunFormat::kStreamJson;
-  if (options.format == RunFormat::kText && args.want_routes) {
+  if (options.format == RunFormat::kText && options.routes) {
     return Fail(UsageError("--routes needs --json or --stream-json",
                            "add --json; text has no place for them"));
   }
   if (raw.logprobs) args.logprobs = static_cast<uint32_t>(*raw.logprobs);
   if (Status taken = raw.generation.Take(args); !taken) return taken;
+  args.want_routes = options.routes;
+  if (Status taken = raw.looks.Take(args, options.looks); !taken) return taken;
   args.want_logits = !options.dump_logits.empty();
   args.want_hidden = !options.dump_hidden.empty();
   args.stats = options.stats || options.format != RunFormat::kText;

@@ -7,6 +7,7 @@
 
 #include "client/access.h"
 #include "client/command_line.h"
+#include "client/look_options.h"
 #include "protocol/messages.h"
 
 namespace mk::client {
@@ -24,6 +25,8 @@ struct RunSettings {
   bool stats = false;
   std::string dump_logits;  // files; empty: none
   std::string dump_hidden;
+  bool routes = false;  // in JSON
+  LookSettings looks;
 };
 
 // Nothing: go on with `options`. Otherwise the exit code; help or an error has been printed.

@@ -1,0 +1,36 @@
+// The files that a run leaves of the experts that were picked: sketch, traces, store of sessions.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/look_options.h"
+#include "protocol/messages.h"
+#include "routing/count_sketch.h"
+#include "routing/route_store.h"
+#include "routing/route_trace.h"
+
+namespace mk::client {
+
+// Exact counts as a sketch.
+routing::CountSketch SketchOf(const protocol::ExpertTally& tally);
+
+// Adds a session to a store, one process at a time; makes the store if there is none. Errors: a
+// file that is no store, kIoError.
+protocol::Status AppendToStore(const std::string& path, routing::RouteSession session);
+
+class RouteFiles {
+ public:
+  explicit RouteFiles(const LookSettings& settings) : settings_(settings) {}
+
+  void Take(const protocol::RoutesChunk& routes);
+  // At the end of a run that counted: writes what is wanted, each file whole or not at all.
+  protocol::Status Write(const protocol::RunDone& done);
+
+ private:
+  const LookSettings& settings_;
+  std::vector<routing::TraceRecord> records_;
+};
+
+}  // namespace mk::client
