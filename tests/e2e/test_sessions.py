@@ -503,12 +503,13 @@ def test_what_does_not_fit_a_session_is_refused(client: Client) -> None:
         error = error_of(client, "run", max_new=2, **args)
         assert error.code == "incompatible" and what in error.message, error
     for args in (
-        {"session": "new", "raw": True},
         {"session": "s", "messages": [{"role": "user", "content": "x"}]},
         {"session": "talk"},
         {"prompt": "x", "session_undo": 1},
     ):
         assert error_of(client, "run", **args).code == "bad_request"
+    # There is nothing that it could go on with.
+    assert error_of(client, "run", session="new", raw=True).code == "not_found"
     assert names(client) == ["s", "talk"]
 
 
