@@ -297,7 +297,8 @@ TEST(ChatValues, AreJudgedByTheProtocolAndShownAsTheyAre) {
 
 TEST(SlashCommands, CompleteNamesAndFiles) {
   EXPECT_EQ(CompleteSlashCommand("/te"), std::vector<std::string>{"/temp "});
-  EXPECT_EQ(CompleteSlashCommand("/s").size(), 7u);  // show system set stats save seed stop
+  // show system set stats save seed stop spec spec-rosa
+  EXPECT_EQ(CompleteSlashCommand("/s").size(), 9u);
   EXPECT_TRUE(CompleteSlashCommand("te").empty());
   EXPECT_TRUE(CompleteSlashCommand("//te").empty());
   const TempFolder folder;
