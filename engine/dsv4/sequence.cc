@@ -70,10 +70,8 @@ Status Dsv4Sequence::ReserveClass(size_t ratio_class, size_t tokens) {
   const size_t rows = length() / ratio;
   const size_t end = (length() + tokens) / ratio;
   if (end == rows) return {};
-  const size_t full = rows / kPageRows;
-  // Pages behind the open one hold rows that a rewind has forgotten.
-  pages.resize(std::min(pages.size(), full + 1));
-  return ReservePages(pages, full, (end + kPageRows - 1) / kPageRows, PageBytes(ratio_class));
+  return ReservePages(pages, rows / kPageRows, (end + kPageRows - 1) / kPageRows,
+                      PageBytes(ratio_class));
 }
 
 Status Dsv4Sequence::ReserveDraft(size_t tokens) {
@@ -162,6 +160,10 @@ Status Dsv4Sequence::Rewind(size_t length) {
     settled_ = length;
   }
   set_length(length);
+  for (size_t c = 0; c < pages_.size(); ++c) {
+    const size_t rows = length / shape_->classes[c].ratio;
+    pages_[c].resize(std::min(pages_[c].size(), (rows + kPageRows - 1) / kPageRows));
+  }
   return {};
 }
 

@@ -146,8 +146,10 @@ Result<std::unique_ptr<Sequence>> K3Sequence::Clone() const {
     copy->set_length(length());
     copy->kda_ = kda_;
     copy->settled_ = settled_;
-    copy->drafted_ = drafted_;
-    if (settled_ < length()) copy->draft_ = draft_;
+    if (settled_ < length()) {
+      copy->drafted_ = drafted_;
+      copy->draft_ = draft_;
+    }
     const size_t used = std::min(pages_.size(), (length() + kPageTokens - 1) / kPageTokens);
     copy->pages_.assign(pages_.begin(), pages_.begin() + static_cast<std::ptrdiff_t>(used));
     return copy;

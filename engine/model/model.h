@@ -216,8 +216,8 @@ class Model {
   // pages are counted whole.
   virtual uint64_t state_bytes(size_t tokens) const = 0;
   // The most that a sequence holds beside that from its first draft item on until EndDraft, when
-  // none of them has more than so many tokens. Its length is then the longest that it ever had,
-  // with the guesses that were taken back.
+  // none of them has more than so many tokens. Guesses are tokens of state_bytes() too, until they
+  // are taken back.
   virtual uint64_t draft_bytes(size_t /*tokens*/) const { return 0; }
 
   // Fails with kOutOfMemory or kInvalidArgument (a precision that is not prepared).
