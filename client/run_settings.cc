@@ -44,7 +44,6 @@ void AddPromptOptions(CommandLine& line, Raw& raw, RunSettings& options) {
 
 void AddOutputOptions(CommandLine& line, Raw& raw, RunSettings& options) {
   CLI::App& app = line.app();
-  protocol::RunArgs& args = options.args;
   app.add_flag("--json", raw.json, "One JSON object at the end instead of text");
   app.add_flag("--stream-json", raw.stream_json, "One JSON object per line for every reply");
   app.add_flag("--stats", options.stats, "Statistics on stderr, also when it is no terminal");

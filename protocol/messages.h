@@ -525,10 +525,10 @@ struct RunDone {
   // cache, with the bits of reading; "live", of a state that goes on as it was left, whose bits are
   // those of its own run and not always those of reading all tokens as one prompt.
   std::string prefix = "cold";
-  std::optional<SessionStep> session;  // of a run in one
-  std::optional<SavedPack> saved;      // with RunArgs::save
+  std::optional<SessionStep> session;            // of a run in one
+  std::optional<SavedPack> saved;                // with RunArgs::save
   std::optional<SpeculationReport> speculation;  // with RunArgs::spec or spec_rosa
-  std::optional<ExpertTally> experts;  // with RunArgs::want_experts
+  std::optional<ExpertTally> experts;            // with RunArgs::want_experts
   bool operator==(const RunDone&) const = default;
 };
 
@@ -572,16 +572,14 @@ struct DetokenizeDone {
 
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
-using Body =
-    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, LensChunk,
-                 HiddenStatsChunk, Error,
-                 HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone, RunDone,
-                 CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone,
-                 BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone,
-                 JobCancelDone, JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone,
-                 SessionShowDone, SessionForkDone, SessionUndoDone, SessionRenameDone,
-                 SessionRemoveDone, SessionSaveDone, SessionRestoreDone, SessionDiffDone,
-                 AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone>;
+using Body = std::variant<
+    Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, LensChunk,
+    HiddenStatsChunk, Error, HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone,
+    RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone,
+    BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
+    JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone, SessionForkDone,
+    SessionUndoDone, SessionRenameDone, SessionRemoveDone, SessionSaveDone, SessionRestoreDone,
+    SessionDiffDone, AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone>;
 
 struct Reply {
   uint64_t id = 0;
