@@ -111,7 +111,8 @@ constexpr std::array kCommands = {
     Command{"routestats", "Count how often experts are picked, and keep it as a sketch",
             "  mk routestats \"Once upon a time\" -n 100\n"
             "  mk routestats -f story.txt -o routecms.bin\n"
-            "  mk config set count_experts true --reload && mk routestats --daemon -o week.bin\n"
+            "  mk config set count_experts true && mk restart\n"
+            "  mk routestats --daemon -o week.bin\n"
             "  mk routestats \"One day\" --json | jq '.layers[0].gini'",
             RoutestatsCommand},
     Command{"cmsinfo", "Look at sketches of experts that were picked, and merge them",

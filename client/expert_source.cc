@@ -1,6 +1,7 @@
 #include "client/expert_source.h"
 
 #include "client/report.h"
+#include "client/route_files.h"
 #include "client/session.h"
 
 namespace mk::client {
@@ -47,8 +48,9 @@ protocol::Result<CountedExperts> ExpertSource::OfDaemon() const {
   std::erase_if(done->models, [](const auto& model) { return model.tally.counts.empty(); });
   if (done->models.empty()) {
     return Fail(protocol::ErrorCode::kBadRequest, "the daemon has counted no experts",
-                done->counting ? "run something first, on a model that is loaded since then"
-                               : "mk config set count_experts true --reload, then load the model");
+                done->counting
+                    ? "run something first, on a model that is loaded since then"
+                    : "mk config set count_experts true, then mk restart, then run something");
   }
   if (done->models.size() > 1) {
     return Fail(protocol::ErrorCode::kBadRequest,
@@ -56,6 +58,7 @@ protocol::Result<CountedExperts> ExpertSource::OfDaemon() const {
                 "name one with --model");
   }
   protocol::ExpertStatsModel& model = done->models.front();
+  if (auto good = CheckTally(model.tally); !good) return Fail(std::move(good.error()));
   const std::string about = TokensText(model.tally.tokens) + " since the daemon counts";
   return CountedExperts{model.model, model.fingerprint, about, std::move(model.tally)};
 }
@@ -68,6 +71,7 @@ protocol::Result<CountedExperts> ExpertSource::Count(Output& output, bool show_p
     return Fail(protocol::ErrorCode::kUnsupported, "no router has picked an expert",
                 "this model has none");
   }
+  if (auto good = CheckTally(*done->experts); !good) return Fail(std::move(good.error()));
   const std::string about = TokensText(done->usage.prompt_tokens) + " read, " +
                             TokensText(done->usage.completion_tokens) + " generated";
   return CountedExperts{done->trust.model_path, done->trust.fingerprint, about,

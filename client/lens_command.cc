@@ -69,6 +69,8 @@ int LensCommand(const Command& command, int argc, char** argv) {
   auto done = run.Run(access, output, true, [&](const protocol::Body& body) {
     const auto* lens = std::get_if<protocol::LensChunk>(&body);
     if (lens == nullptr) return;
+    // All columns have the same rows; others are of no daemon of ours.
+    if (!columns.empty() && lens->layers.size() != columns.front().layers.size()) return;
     columns.push_back(*lens);
     if (columns.size() <= kMostColumns) return;
     columns.pop_front();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "client/look_text.h"
+
 namespace mk::client {
 namespace {
 
@@ -18,12 +20,7 @@ std::string NatsText(double logprob) {
 
 }  // namespace
 
-std::string TokenQuote(std::string_view text, int32_t id) {
-  if (text.empty()) return "#" + std::to_string(id);
-  return "'" + Printable(text) + "'";
-}
-
-std::string PercentText(double logprob) {
+std::string LogprobPercent(double logprob) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%.1f %%", 100.0 * std::exp(logprob));
   return text.data();
@@ -32,14 +29,14 @@ std::string PercentText(double logprob) {
 std::string LogprobLine(const protocol::TokenChunk& token, const Painter& paint) {
   TableRow row(paint, 0);
   const double logprob = token.logprob.value_or(0);
-  row.Left(TokenQuote(token.text, token.id), kTextColumns);
-  row.Right(PercentText(logprob), kNumberColumns);
+  row.Left(QuotedOr(token.text, token.id), kTextColumns);
+  row.Right(LogprobPercent(logprob), kNumberColumns);
   row.Right(NatsText(logprob), kNumberColumns);
   std::string line = row.Take();
   const char* separator = "   ";
   if (token.top) {
     for (const protocol::Alternative& one : *token.top) {
-      const std::string text = TokenQuote(one.text, one.id) + " " + PercentText(one.logprob);
+      const std::string text = QuotedOr(one.text, one.id) + " " + LogprobPercent(one.logprob);
       line += separator + paint(one.id == token.id ? Color::kBold : Color::kNone, text);
       separator = ", ";
     }

@@ -11,9 +11,8 @@
 namespace mk::client {
 
 // Text between quotes, made printable; a token without text by its id.
-std::string TokenQuote(std::string_view text, int32_t id);
 // "88.4 %" of a log-probability in nats.
-std::string PercentText(double logprob);
+std::string LogprobPercent(double logprob);
 
 // "' the'            88.4 %   -0.123   ' a' 5.2 %, ' his' 2.1 %\n"; what was chosen is bold among
 // the alternatives.

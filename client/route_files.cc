@@ -49,11 +49,29 @@ protocol::Result<routing::RouteStore> ReadStore(const std::string& path) {
   if (!store) {
     store.error().message = path + ": " + store.error().message;
     store.error().hint = "it is not overwritten; name another file";
+  } else if (!store->whole()) {
+    return Fail(protocol::ErrorCode::kBadRequest,
+                path + ": its records are damaged from number " +
+                    std::to_string(store->sessions().size() + 1) + " on",
+                "it is not overwritten; name another file");
   }
   return store;
 }
 
 }  // namespace
+
+Status CheckTally(const protocol::ExpertTally& tally) {
+  bool good = tally.layers <= routing::kMaxLayers && tally.experts <= routing::kMaxExperts;
+  for (const protocol::ExpertCounts& layer : tally.counts) {
+    good = good && layer.layer < tally.layers;
+    for (const int32_t expert : layer.experts) {
+      good = good && expert >= 0 && static_cast<uint32_t>(expert) < tally.experts;
+    }
+  }
+  if (good) return {};
+  return protocol::Fail(protocol::ErrorCode::kInternal,
+                        "the daemon counted experts that no model has");
+}
 
 routing::CountSketch SketchOf(const protocol::ExpertTally& tally) {
   routing::CountSketch sketch;
@@ -86,6 +104,7 @@ void RouteFiles::Take(const protocol::RoutesChunk& routes) {
 
 Status RouteFiles::Write(const protocol::RunDone& done) {
   if (!settings_.has_files() || !done.experts) return {};
+  if (Status good = CheckTally(*done.experts); !good) return good;
   if (!settings_.sketch.empty()) {
     Status written = WriteFileAtomically(settings_.sketch, SketchOf(*done.experts).Serialize());
     if (!written) return written;

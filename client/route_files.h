@@ -14,6 +14,10 @@
 namespace mk::client {
 
 // Exact counts as a sketch.
+// Whether layers and experts of a tally are such as a model can have. kInternal.
+protocol::Status CheckTally(const protocol::ExpertTally& tally);
+
+// Of a tally that was checked.
 routing::CountSketch SketchOf(const protocol::ExpertTally& tally);
 
 // Adds a session to a store, one process at a time; makes the store if there is none. Errors: a

@@ -80,8 +80,8 @@ std::string ScoreTokenRows(const protocol::ScoreChunk& chunk, const Painter& pai
     TableRow row(paint, 0);
     const Color color = ColorOf(chunk.ranks[i]);
     row.Right(std::to_string(chunk.index + i + 1), 6).Right(std::to_string(chunk.ids[i]), 7);
-    row.Left(TokenQuote(chunk.pieces[i], chunk.ids[i]), kTextColumns, color);
-    row.Right(Format("%.4f", chunk.logprobs[i]), 9).Right(PercentText(chunk.logprobs[i]), 8);
+    row.Left(QuotedOr(chunk.pieces[i], chunk.ids[i]), kTextColumns, color);
+    row.Right(Format("%.4f", chunk.logprobs[i]), 9).Right(LogprobPercent(chunk.logprobs[i]), 8);
     row.Right(std::to_string(chunk.ranks[i]), 7, color);
     if (bars) row.Rest(Bar(chunk.logprobs[i]), Cut::kEnd, color);
     text += row.Take() + "\n";

@@ -110,6 +110,10 @@ MapItem ScoreWork::Read(uint64_t index, Record record) {
 uint64_t ScoreWork::Take(const MapItem& item, const protocol::Body& body) {
   const auto* chunk = std::get_if<protocol::ScoreChunk>(&body);
   if (chunk == nullptr) return 0;
+  const size_t tokens = chunk->ids.size();
+  const bool whole = chunk->pieces.size() == tokens && chunk->logprobs.size() == tokens &&
+                     chunk->ranks.size() == tokens;
+  if (!whole) return 0;  // no daemon of ours says that
   chunks_[item.index].push_back(*chunk);
   return 0;
 }

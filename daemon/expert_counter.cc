@@ -23,11 +23,7 @@ void ExpertCounter::OnRouter(size_t, size_t, size_t layer, std::span<const int32
   Add(layer, experts);
 }
 
-void ExpertCounter::Reset() {
-  for (size_t i = 0; i < layers_ * experts_; ++i) counts_[i].store(0, std::memory_order_relaxed);
-}
-
-protocol::ExpertTally ExpertCounter::Tally() const {
+protocol::ExpertTally ExpertCounter::Tally(bool take) const {
   protocol::ExpertTally tally;
   tally.layers = static_cast<uint32_t>(layers_);
   tally.experts = static_cast<uint32_t>(experts_);
@@ -37,7 +33,9 @@ protocol::ExpertTally ExpertCounter::Tally() const {
     counts.layer = static_cast<uint32_t>(layer);
     uint64_t picks = 0;
     for (size_t expert = 0; expert < experts_; ++expert) {
-      const uint64_t count = counts_[layer * experts_ + expert].load(std::memory_order_relaxed);
+      std::atomic<uint64_t>& cell = counts_[layer * experts_ + expert];
+      const uint64_t count =
+          take ? cell.exchange(0, std::memory_order_relaxed) : cell.load(std::memory_order_relaxed);
       if (count == 0) continue;
       counts.experts.push_back(static_cast<int32_t>(expert));
       counts.counts.push_back(count);
@@ -65,7 +63,9 @@ void RunExpertCounter::Begin() {
 void RunExpertCounter::Keep(size_t end) {
   for (const Pick& pick : picks_) {
     if (pick.position >= end) continue;
-    counter_.Add(pick.layer, std::span(experts_).subspan(pick.first, pick.count));
+    const auto experts = std::span(experts_).subspan(pick.first, pick.count);
+    counter_.Add(pick.layer, experts);
+    if (all_) all_->Add(pick.layer, experts);
   }
   Begin();
 }

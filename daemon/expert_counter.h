@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -23,8 +24,8 @@ class ExpertCounter : public ForwardObserver {
   void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
                 std::span<const float> weights) override;
 
-  protocol::ExpertTally Tally() const;
-  void Reset();
+  // What was counted; with `take` counting begins anew, and nothing is lost in between.
+  protocol::ExpertTally Tally(bool take = false) const;
 
  private:
   const size_t layers_;
@@ -37,7 +38,9 @@ class ExpertCounter : public ForwardObserver {
 // that were not accepted are dropped.
 class RunExpertCounter : public ForwardObserver {
  public:
-  explicit RunExpertCounter(const ModelInfo& info) : counter_(info) {}
+  // `all`: that of the daemon, which counts them as well; may be null.
+  RunExpertCounter(const ModelInfo& info, std::shared_ptr<ExpertCounter> all)
+      : counter_(info), all_(std::move(all)) {}
 
   void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
                 std::span<const float> weights) override;
@@ -56,6 +59,7 @@ class RunExpertCounter : public ForwardObserver {
   };
 
   ExpertCounter counter_;
+  const std::shared_ptr<ExpertCounter> all_;
   std::vector<Pick> picks_;       // of the pass
   std::vector<int32_t> experts_;  // of the picks
 };

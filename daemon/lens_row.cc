@@ -4,25 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/sampling/log_probs.h"
+
 namespace mk::daemon {
-namespace {
-
-std::vector<int32_t> LargestIds(std::span<const float> logits, size_t top) {
-  std::vector<int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto before = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  const auto end = ids.begin() + static_cast<std::ptrdiff_t>(std::min(top, ids.size()));
-  std::partial_sort(ids.begin(), end, ids.end(), before);
-  ids.erase(end, ids.end());
-  return ids;
-}
-
-}  // namespace
-
 protocol::LensLayer ReduceLensRow(std::span<const float> logits, size_t top,
                                   std::optional<int32_t> next) {
   protocol::LensLayer row;
@@ -39,15 +23,12 @@ protocol::LensLayer ReduceLensRow(std::span<const float> logits, size_t top,
     return std::exp(static_cast<double>(logits[static_cast<size_t>(id)]) - largest) / sum;
   };
   row.entropy = std::max(0.0, std::log(sum) - weighted / sum);
-  row.ids = LargestIds(logits, top);
-  for (const int32_t id : row.ids) row.probabilities.push_back(probability(id));
+  for (const TokenLogProb& one : LikeliestTokens(logits, largest + std::log(sum), top)) {
+    row.ids.push_back(one.id);
+    row.probabilities.push_back(probability(one.id));
+  }
   if (next && *next >= 0 && static_cast<size_t>(*next) < logits.size()) {
-    const auto id = static_cast<size_t>(*next);
-    uint64_t rank = 0;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] > logits[id] || (logits[i] == logits[id] && i < id)) ++rank;
-    }
-    row.rank = rank;
+    row.rank = RankOf(logits, *next) - 1;
     row.probability = probability(*next);
   }
   return row;

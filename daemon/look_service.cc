@@ -20,8 +20,7 @@ protocol::Result<protocol::Body> LookService::ExpertStats(const protocol::Expert
     if (!entry->loaded || !entry->loaded->experts) continue;
     if (!path.empty() && entry->ref.path != path) continue;
     done.models.push_back({entry->ref.path, entry->loaded->model->info().fingerprint,
-                           entry->loaded->experts->Tally()});
-    if (args.reset) entry->loaded->experts->Reset();
+                           entry->loaded->experts->Tally(args.reset)});
   }
   return done;
 }

@@ -39,7 +39,10 @@ uint64_t RunLens::Bytes(const ModelInfo& info, const protocol::RunArgs& args) {
   if (!Wanted(args)) return 0;
   constexpr uint64_t kLogitsAtOnce = 32;  // rows of one product of Model::Lens
   const uint64_t layers = KeptLayers(info, args);
-  const uint64_t positions = args.lens == "all" ? kPrefillBlock : 1;
+  const uint64_t draft = std::max(args.spec, args.spec_rosa);
+  const uint64_t positions = args.lens == "all"      ? std::max(kPrefillBlock, 1 + draft)
+                             : args.lens == "answer" ? 1 + draft
+                                                     : 1;
   // A row is kept, normalised, and in q8 has two bytes per value beside.
   const uint64_t rows = layers * (positions * info.streams + 2) * info.hidden;
   return (rows + std::min(layers, kLogitsAtOnce) * info.vocab) * sizeof(float);
@@ -68,10 +71,13 @@ RunLens::RunLens(std::shared_ptr<const Model> model, std::shared_ptr<const Token
 }
 
 void RunLens::Begin(const Pass& pass) {
-  const bool only_last = pass.of_prompt && mode_ != Mode::kAll;
-  const bool looks = !only_last || pass.ends_prompt;
-  kept_ = !looks || !wanted() ? 0 : only_last ? 1 : pass.tokens;
-  first_ = pass.first + pass.tokens - kept_;
+  // Of the prompt its end. Without a prompt to read, what is read first stands for that: of a draft
+  // its first token, which is the run's in any case.
+  const bool only_one = mode_ != Mode::kAll && (pass.of_prompt || mode_ != Mode::kAnswer);
+  const bool looks = mode_ == Mode::kAll || !pass.of_prompt || pass.ends_prompt;
+  kept_ = !looks || !wanted() ? 0 : only_one ? 1 : pass.tokens;
+  first_ = pass.of_prompt ? pass.first + pass.tokens - kept_ : pass.first;
+  stats_at_ = pass.of_prompt && kept_ > 0 ? kept_ - 1 : 0;
   ends_prompt_ = pass.ends_prompt;
   rows_.assign(kept_ * layer_of_.size() * width_, 0.0f);
   if (stats_wanted_) rms_.assign(slot_of_.size(), 0.0);
@@ -93,7 +99,7 @@ void RunLens::OnHidden(size_t, size_t position, size_t layer, std::span<const fl
     if (!kept) continue;
     const auto row = rows.subspan(i * width_, width_);
     if (slot_of_[layer]) std::copy(row.begin(), row.end(), Row(*kept, *slot_of_[layer]).begin());
-    if (stats_wanted_ && *kept + 1 == kept_) rms_[layer] = RootMeanSquare(row);
+    if (stats_wanted_ && *kept == stats_at_) rms_[layer] = RootMeanSquare(row);
   }
 }
 
@@ -111,7 +117,7 @@ void RunLens::OnOutput(size_t, size_t position, std::span<const float> rows) {
     if (width_ == hidden) {
       std::copy(row.begin(), row.end(), Row(*kept, layer_of_.size() - 1).begin());
     }
-    if (stats_wanted_ && *kept + 1 == kept_) output_rms_ = RootMeanSquare(row);
+    if (stats_wanted_ && *kept == stats_at_) output_rms_ = RootMeanSquare(row);
   }
 }
 
@@ -151,9 +157,8 @@ Status RunLens::Examine(Executor& executor, size_t end, size_t prompt_tokens,
   for (size_t kept = 0; kept < kept_ && first_ + kept < end; ++kept) {
     protocol::LensChunk chunk;
     protocol::HiddenStatsChunk stats;
-    // Without a prompt to read, what is read first stands for its end.
     const bool ends =
-        stats_wanted_ && kept + 1 == kept_ && (ends_prompt_ || first_ + kept >= prompt_tokens);
+        stats_wanted_ && kept == stats_at_ && (ends_prompt_ || first_ + kept >= prompt_tokens);
     if (mode_ == Mode::kNone && !ends) continue;
     Status done = ExamineOne(executor, kept, token_at, chunk, ends ? &stats : nullptr);
     if (!done) return done;

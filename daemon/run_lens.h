@@ -80,9 +80,10 @@ class RunLens : public ForwardObserver {
 
   size_t first_ = 0;  // position of the first row that is kept
   size_t kept_ = 0;
+  size_t stats_at_ = 0;  // which of them hidden_stats are of
   bool ends_prompt_ = false;
   std::vector<float> rows_;  // [kept][slot][width]
-  std::vector<double> rms_;  // [layer], of the last position of the pass
+  std::vector<double> rms_;  // [layer], at stats_at_
   double output_rms_ = 0;
 };
 

@@ -4,15 +4,14 @@ namespace mk::daemon {
 
 RunLooks::RunLooks(const LoadedModel& loaded, Precision precision, const protocol::RunArgs& args,
                    ForwardObserver* capture)
-    : all_experts_(loaded.experts) {
+    : tells_experts_(args.want_experts) {
   if (capture != nullptr) observers_.Add(capture);
-  if (all_experts_) observers_.Add(all_experts_.get());
   if (RunLens::Wanted(args)) {
     lens_.emplace(loaded.model, loaded.tokenizer, precision, args);
     observers_.Add(&*lens_);
   }
-  if (args.want_experts) {
-    experts_.emplace(loaded.model->info());
+  if (tells_experts_ || loaded.experts) {
+    experts_.emplace(loaded.model->info(), loaded.experts);
     observers_.Add(&*experts_);
   }
 }
@@ -33,12 +32,11 @@ Status RunLooks::Examine(Executor& executor, size_t end, size_t prompt_tokens,
 }
 
 void RunLooks::AddTo(protocol::RunDone& done) const {
-  if (experts_) done.experts = experts_->Tally();
+  if (tells_experts_) done.experts = experts_->Tally();
 }
 
 void RunLooks::Stop() {
   observers_ = {};
-  if (all_experts_) observers_.Add(all_experts_.get());
   if (experts_) observers_.Add(&*experts_);
   lens_.reset();
 }

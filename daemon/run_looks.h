@@ -24,9 +24,9 @@ class RunLooks {
   // Null when nobody watches.
   ForwardObserver* observer() { return observers_.empty() ? nullptr : &observers_; }
   // Whether every token of the prompt must be read, and none be known.
-  bool need_prompt() const { return lens_.has_value() || experts_.has_value(); }
+  bool need_prompt() const { return lens_.has_value() || tells_experts_; }
   // Whether the last token must be read, too.
-  bool need_answer() const { return (lens_ && lens_->every_token()) || experts_.has_value(); }
+  bool need_answer() const { return (lens_ && lens_->every_token()) || tells_experts_; }
   // Whether a pass may have few tokens only: rows of them are held.
   bool hold_rows() const { return lens_ && lens_->whole_prompt(); }
 
@@ -40,7 +40,7 @@ class RunLooks {
   void Stop();
 
  private:
-  std::shared_ptr<ExpertCounter> all_experts_;  // of the daemon, for the model; may be null
+  const bool tells_experts_;
   std::optional<RunLens> lens_;
   std::optional<RunExpertCounter> experts_;
   ObserverList observers_;

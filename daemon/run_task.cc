@@ -18,6 +18,8 @@ constexpr size_t kMaxContext = size_t{1} << 20;
 // While hidden states or router picks are wanted, so many tokens are read per step: what they take
 // is held until it is sent.
 constexpr size_t kCapturedTokens = kPrefillBlock;
+// While logits are wanted, a draft and what is before it have so many: all rows are sent at once.
+constexpr size_t kShownRows = 8;
 
 // A prompt that comes on top of what a state has read.
 void PutOnTop(const RunState& base, bool chat, std::optional<int32_t> bos,
@@ -352,6 +354,7 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
   // A piece of the prompt ends at the next place that is to be stored.
   if (!marks_.empty()) max_tokens = std::min(max_tokens, marks_.back() - sequence_->length());
   if (capture_ || looks_->hold_rows()) max_tokens = std::min(max_tokens, kCapturedTokens);
+  if (!prefilling() && plan_.args.want_logits) max_tokens = std::min(max_tokens, kShownRows);
   std::optional<ForwardItem> item;
   if (normalising_) {
     item = generation_->NormaliseItem();

@@ -54,7 +54,11 @@ class FanOut : public ForwardObserver {
 size_t MessageCost(const protocol::Body& message) {
   constexpr size_t kEnvelope = 64;
   if (const auto* token = std::get_if<protocol::TokenChunk>(&message)) {
-    return kEnvelope + token->text.size();
+    size_t bytes = token->text.size();
+    if (token->top) {
+      for (const auto& one : *token->top) bytes += 32 + one.text.size();
+    }
+    return kEnvelope + bytes;
   }
   if (const auto* tensor = std::get_if<protocol::TensorChunk>(&message)) {
     return kEnvelope + tensor->data.size();
@@ -70,6 +74,9 @@ size_t MessageCost(const protocol::Body& message) {
     size_t bytes = 0;
     for (const std::string& piece : score->pieces) bytes += piece.size();
     return kEnvelope + bytes + score->ids.size() * 20;
+  }
+  if (const auto* stats = std::get_if<protocol::HiddenStatsChunk>(&message)) {
+    return kEnvelope + stats->layers.size() * 32;
   }
   if (const auto* lens = std::get_if<protocol::LensChunk>(&message)) {
     size_t tokens = 0;
@@ -460,10 +467,13 @@ size_t Scheduler::PrefillBudget() const {
 // further ahead of their clients than the others.
 void Scheduler::AddDecoding(Entry& entry) {
   constexpr size_t kRoom = kMaxForwardTokens - kPrefillBlock;
+  // Token, logits, hidden states, routes, lens and its statistics.
+  constexpr uint64_t kMessagesPerToken = 6;
   const RequestControl& control = *entry.request.control;
   const uint64_t window = control.acked_messages.load() + control.window.load();
   const uint64_t open = window - std::min(window, entry.sent_messages);
-  const size_t share = std::min<uint64_t>(kRoom / std::max<size_t>(max_batch_.load(), 1), open);
+  const size_t share =
+      std::min<uint64_t>(kRoom / std::max<size_t>(max_batch_.load(), 1), open / kMessagesPerToken);
   AddToBatch(entry, std::max<size_t>(share, 1));
 }
 

@@ -91,7 +91,7 @@ protocol::Result<CountSketch> CountSketch::Parse(std::string_view bytes) {
   sketch.experts_ = *reader.Take<uint32_t>();
   sketch.total_ = *reader.Take<uint64_t>();
   if (sketch.layers_ < 1 || sketch.layers_ > kMaxLayers || sketch.experts_ < 1 ||
-      sketch.experts_ > kMaxExperts) {
+      sketch.experts_ > kMaxExperts || uint64_t{sketch.layers_} * sketch.experts_ > kMaxPairs) {
     return Bad("it claims " + std::to_string(sketch.layers_) + " layers of " +
                std::to_string(sketch.experts_) + " experts");
   }

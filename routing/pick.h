@@ -16,5 +16,7 @@ struct Pick {
 // Layers and experts that a file may name: what it claims beyond is damage.
 inline constexpr uint32_t kMaxLayers = 4096;
 inline constexpr uint32_t kMaxExperts = 1 << 16;
+// Of layers times experts: a dozen times those of Kimi K3.
+inline constexpr uint64_t kMaxPairs = 1 << 20;
 
 }  // namespace mk::routing

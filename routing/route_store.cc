@@ -118,6 +118,7 @@ protocol::Result<RouteStore> RouteStore::Parse(std::string_view bytes) {
   store.experts_ = *experts;
   for (uint32_t i = 0; i < *sessions; ++i) {
     auto session = ReadSession(reader);
+    store.whole_ = session.has_value();
     if (!session) break;
     store.Append(std::move(*session));
   }

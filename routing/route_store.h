@@ -37,6 +37,8 @@ class RouteStore {
   // Largest layer and expert + 1 of all sessions that were ever in it.
   uint32_t layers() const { return layers_; }
   uint32_t experts() const { return experts_; }
+  // All records of the file could be read.
+  bool whole() const { return whole_; }
 
   std::string Serialize() const;
   // A record that cannot be read ends the list: what is before it is kept. Errors: kBadRequest for
@@ -47,6 +49,7 @@ class RouteStore {
   uint32_t layers_ = 0;
   uint32_t experts_ = 0;
   std::vector<RouteSession> sessions_;
+  bool whole_ = true;
 };
 
 }  // namespace mk::routing

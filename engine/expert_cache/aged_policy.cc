@@ -25,7 +25,8 @@ uint64_t AgedPolicy::window_budget() const {
 }
 
 uint64_t AgedPolicy::protected_budget() const {
-  return (budget() - window_budget()) / 100 * kProtectedPercent;
+  const uint64_t rest = budget() - window_budget();
+  return rest / 100 * kProtectedPercent + rest % 100 * kProtectedPercent / 100;
 }
 
 void AgedPolicy::Put(ExpertKey key, Segment segment) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kRecordBytes = 8;
 constexpr uint32_t kMostIds = 65'536;
-constexpr size_t kMostKeys = size_t{1} << 24;
+constexpr size_t kMostKeys = size_t{1} << 20;
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 uint32_t LoadU32(const std::byte* p) {

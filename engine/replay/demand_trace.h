@@ -27,7 +27,7 @@ struct DemandTrace {
 };
 
 // Of whole records. kCorrupt: the size is no multiple of 8, there are none, or numbers that no
-// model has (layers and experts below 65,536, no more than 2^24 pairs).
+// model has (layers and experts below 65,536, no more than 2^20 pairs).
 Result<DemandTrace> ParseDemandTrace(std::span<const std::byte> bytes);
 // The same of a file of at most 1 GiB. Errors also as ReadFile.
 Result<DemandTrace> ReadDemandTrace(const std::string& path);

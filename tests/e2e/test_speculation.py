@@ -54,7 +54,7 @@ def test_all_that_is_shown_is_that_of_a_plain_run(
     daemon: Daemon, architecture: str, precision: str
 ) -> None:
     client = daemon.client()
-    everything = {"want_logits": True, "want_hidden": True, "want_routes": True, "logprobs": True}
+    everything = {"want_logits": True, "want_hidden": True, "want_routes": True, "logprobs": 3}
     drafted = 0
     for temperature, proposer in itertools.product([0, 0.3], PROPOSERS):
         args = run_args(
@@ -73,6 +73,41 @@ def test_all_that_is_shown_is_that_of_a_plain_run(
         assert picks - len(plain[1]["ids"]) in (0, 1)
         drafted += told["drafted"]
     assert drafted > 0, "nothing was ever drafted"
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("lens", ["last", "answer", "all"])
+def test_looks_and_penalties_are_those_of_a_plain_run(
+    daemon: Daemon, architecture: str, lens: str
+) -> None:
+    client = daemon.client()
+    everything = {"lens": lens, "lens_top": 3, "want_hidden_stats": True, "want_experts": True,
+                  "repetition_penalty": 1.1, "dry_multiplier": 0.3, "presence_penalty": 0.1,
+                  "temperature": 0.3, "max_new": 40}  # fmt: skip
+    args = run_args(MODELS[architecture], **everything)
+    plain, plain_done = shown(client, client.send("run", **args))
+    number = client.send("run", **args, spec=24, spec_rosa=24)
+    bodies, done = shown(client, number)
+    assert done == plain_done and done["experts"]["tokens"] > 0
+    assert report(client, number)["drafted"] > 0
+    # A pass shows its tokens first, and then what was behind them.
+    for kind in ("token", "lens", "hidden_stats"):
+        mine = [one for one in bodies if one["kind"] == kind]
+        assert mine == [one for one in plain if one["kind"] == kind] and mine, kind
+
+
+def test_looks_without_a_prompt_are_those_of_a_plain_run(daemon: Daemon) -> None:
+    client = daemon.client()
+    path = MODELS["k3"]
+    client.call("run", session="a", model=path, raw=True, prompt=STORY * 2, max_new=1)
+    client.call("session_fork", **{"from": "a"}, name="b")
+    looks = {"raw": True, "lens": "last", "want_hidden_stats": True, "max_new": 30}
+    plain, _ = shown(client, client.send("run", session="a", **looks))
+    mine, _ = shown(client, client.send("run", session="b", **looks, spec=24, spec_rosa=24))
+    for kind in ("token", "lens", "hidden_stats"):
+        told = [one for one in plain if one["kind"] == kind]
+        assert told == [one for one in mine if one["kind"] == kind] and told, kind
+
 
 
 @pytest.mark.parametrize("architecture", MODELS)

@@ -139,11 +139,11 @@ def check_known(op: str, given: Iterable[str], known: Iterable[str]) -> None:
         raise TypeError(f"{op}() got an unexpected keyword argument {unknown[0]!r}")
 
 
-def ids_argument(op: str, ids: Iterable[int]) -> list[int]:
+def ids_argument(op: str, ids: Iterable[int], name: str = "ids") -> list[int]:
     try:
         return [operator.index(one) for one in ids]
     except TypeError as error:
-        raise BadRequestError(f"{op}: `ids` must be whole numbers: {error}") from error
+        raise BadRequestError(f"{op}: `{name}` must be whole numbers: {error}") from error
 
 
 def model_args(options: ModelOptions) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
         "want_routes": options.get("routes", False),
         "lens": options.get("lens", ""),
         "lens_top": operator.index(options.get("lens_top", 5)),
-        "lens_layers": _ids("run", options.get("lens_layers", ())),
+        "lens_layers": ids_argument("run", options.get("lens_layers", ()), "lens_layers"),
         "want_hidden_stats": options.get("hidden_stats", False),
         "want_experts": options.get("experts", False),
         "want_logits": bool(logits_path),

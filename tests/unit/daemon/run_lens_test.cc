@@ -94,7 +94,8 @@ TEST_P(RunLensTest, WhatItHoldsIsBounded) {
 }
 
 TEST_P(RunLensTest, ExpertsAreCountedOfWhatIsKept) {
-  RunExpertCounter counter(model_->info());
+  const auto all = std::make_shared<ExpertCounter>(model_->info());
+  RunExpertCounter counter(model_->info(), all);
   const std::vector<int32_t> experts = {1, 2};
   const std::vector<float> weights = {0.5f, 0.5f};
   counter.Begin();
@@ -109,6 +110,8 @@ TEST_P(RunLensTest, ExpertsAreCountedOfWhatIsKept) {
   const auto tally = counter.Tally();
   ASSERT_EQ(tally.counts.size(), 1u);
   EXPECT_EQ(tally.counts[0].experts, experts);
+  EXPECT_EQ(all->Tally(true), tally);
+  EXPECT_TRUE(all->Tally().counts.empty());
   EXPECT_EQ(tally.counts[0].counts, (std::vector<uint64_t>{2, 2}));
 }
 
