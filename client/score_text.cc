@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "client/logprob_text.h"
+#include "client/look_text.h"
 
 namespace mk::client {
 namespace {
