@@ -186,7 +186,7 @@ protocol::RoutesChunk RoutesOf(uint64_t position, int32_t expert) {
 TEST(LookText, RoutingBelongsToItsToken) {
   RoutingText text;
   const auto token = [](uint32_t index, const char* what) {
-    return protocol::TokenChunk{index, 1, what, "", {}};
+    return protocol::TokenChunk{index, 1, what, "", {}, {}};
   };
   EXPECT_EQ(text.Take(RoutesOf(10, 1)), "");
   EXPECT_EQ(text.Take(RoutesOf(11, 2)), "");
@@ -204,7 +204,7 @@ TEST(LookText, RoutingBelongsToItsToken) {
 // A run that goes on without a prompt: what is read first is its first token.
 TEST(LookText, RoutingWithoutAPrompt) {
   RoutingText text;
-  EXPECT_EQ(text.Take(protocol::TokenChunk{0, 1, "a", "", {}}), "");
+  EXPECT_EQ(text.Take(protocol::TokenChunk{0, 1, "a", "", {}, {}}), "");
   EXPECT_NE(text.Take(RoutesOf(55, 3)), "");
   EXPECT_EQ(RoutingText().MostUsed(), "");
 }
