@@ -467,13 +467,10 @@ size_t Scheduler::PrefillBudget() const {
 // further ahead of their clients than the others.
 void Scheduler::AddDecoding(Entry& entry) {
   constexpr size_t kRoom = kMaxForwardTokens - kPrefillBlock;
-  // Token, logits, hidden states, routes, lens and its statistics.
-  constexpr uint64_t kMessagesPerToken = 6;
   const RequestControl& control = *entry.request.control;
   const uint64_t window = control.acked_messages.load() + control.window.load();
   const uint64_t open = window - std::min(window, entry.sent_messages);
-  const size_t share =
-      std::min<uint64_t>(kRoom / std::max<size_t>(max_batch_.load(), 1), open / kMessagesPerToken);
+  const size_t share = std::min<uint64_t>(kRoom / std::max<size_t>(max_batch_.load(), 1), open);
   AddToBatch(entry, std::max<size_t>(share, 1));
 }
 

@@ -42,10 +42,11 @@
 namespace mk::daemon {
 
 struct SchedulerLimits {
-  size_t max_batch = 8;             // sequences that decode in one step
-  size_t max_active = 32;           // sequences that exist at once
-  size_t max_waiting = 4096;        // submissions on their way to the thread
-  size_t window_bytes = 32u << 20;  // unacknowledged bytes per request; one message over is allowed
+  size_t max_batch = 8;       // sequences that decode in one step
+  size_t max_active = 32;     // sequences that exist at once
+  size_t max_waiting = 4096;  // submissions on their way to the thread
+  // Unacknowledged bytes per request; what one step shows may be over.
+  size_t window_bytes = 32u << 20;
   std::chrono::microseconds prefill_target{150'000};  // aim for the length of a step
 };
 

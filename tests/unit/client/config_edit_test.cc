@@ -110,9 +110,10 @@ TEST(ConfigKeys, ValuesAreReadAsPeopleTypeThem) {
     EXPECT_FALSE(parse("keep_alive", bad)) << bad;
   }
   EXPECT_EQ(*parse("memory", "512MiB"), cli::ConfigValue(int64_t{512} << 20));
-  EXPECT_EQ(*parse("memory", "17"), cli::ConfigValue(int64_t{17}));
+  EXPECT_EQ(*parse("memory", "65536"), cli::ConfigValue(int64_t{65'536}));
+  EXPECT_EQ(*parse("prefix_cache_limit", "17"), cli::ConfigValue(int64_t{17}));
   EXPECT_EQ(*parse("memory", "auto"), cli::ConfigValue(int64_t{0}));
-  for (const char* bad : {"", "GiB", "-1", "8 GiB", "99999999999TiB"}) {
+  for (const char* bad : {"", "GiB", "-1", "8 GiB", "99999999999TiB", "17", "65535"}) {
     EXPECT_FALSE(parse("memory", bad)) << bad;
   }
   for (const char* bad : {"0", "65", "x", "1.0", ""}) EXPECT_FALSE(parse("max_batch", bad)) << bad;
