@@ -47,6 +47,8 @@ Status WriteBeside(std::string_view bytes, const std::string& path) {
   std::string temporary = path + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (!fd) return CannotWrite(path, errno);
+  struct stat old = {};
+  if (::stat(path.c_str(), &old) == 0) ::fchmod(fd.get(), old.st_mode & 07777);
   Status written = WriteAll(fd.get(), bytes, path);
   if (written && ::fsync(fd.get()) != 0) written = CannotWrite(path, errno);
   if (written && ::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -60,18 +62,33 @@ Status WriteBeside(std::string_view bytes, const std::string& path) {
   return {};
 }
 
-}  // namespace
-
-Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+// Where the file is that a path names.
+protocol::Result<std::string> TargetOf(const std::string& path) {
   char resolved[PATH_MAX];
-  const std::string target =
-      ::realpath(path.c_str(), resolved) != nullptr ? std::string(resolved) : path;
+  std::string target = ::realpath(path.c_str(), resolved) != nullptr ? std::string(resolved) : path;
   struct stat info = {};
   if (::lstat(target.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return Fail(ErrorCode::kIoError, "cannot write " + path + ": it is not a regular file",
                 "name another file");
   }
-  return WriteBeside(bytes, target);
+  return target;
+}
+
+}  // namespace
+
+Status CheckWritable(const std::string& path) {
+  const auto target = TargetOf(path);
+  if (!target) return Fail(target.error());
+  const size_t slash = target->rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : target->substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return CannotWrite(path, errno);
+}
+
+Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+  const auto target = TargetOf(path);
+  if (!target) return Fail(target.error());
+  return WriteBeside(bytes, *target);
 }
 
 }  // namespace mk::client

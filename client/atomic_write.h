@@ -9,9 +9,13 @@
 
 namespace mk::client {
 
-// Replaces or makes a regular file, with mode 0600; of a symbolic link, the file that it names.
-// Written beside it, flushed to disk, then put in its place. Errors: kPermissionDenied, kIoError;
-// messages name the file.
+// Whether WriteFileAtomically can be expected to work: to be asked before long work for its sake.
+// Errors as there, and kNotFound for a folder that does not exist.
+protocol::Status CheckWritable(const std::string& path);
+
+// Replaces a regular file, whose mode it keeps, or makes one with mode 0600; of a symbolic link,
+// the file that it names. Written beside it, flushed to disk, then put in its place. Errors:
+// kPermissionDenied, kIoError; messages name the file.
 protocol::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 }  // namespace mk::client

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <deque>
 
 #include "client/chat.h"
@@ -80,6 +81,12 @@ int LensCommand(const Command& command, int argc, char** argv) {
     done = protocol::Fail(protocol::ErrorCode::kInternal, "the daemon sent no rows of the lens");
   }
   if (!done) return ReportError(done.error());
+  if (left_out > 0) {
+    std::fputs(("mk: the picture shows the last " + std::to_string(kMostColumns) + " tokens; " +
+                std::to_string(left_out) + " before them are left out\n")
+                   .c_str(),
+               stderr);
+  }
   const LensPicture picture = PictureOf(*done, std::move(columns), left_out, colour);
   const std::string svg = Draw(picture);
   if (auto written = file.Write(svg, "Logit lens of " + picture.model, output); !written) {

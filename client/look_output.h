@@ -18,6 +18,8 @@ class LookOutput {
   LookOutput(const LookSettings& settings, bool keep)
       : settings_(settings), keep_(keep), files_(settings) {}
 
+  // Before the run: see RouteFiles::Check.
+  protocol::Status Check() const { return files_.Check(); }
   // What is to be printed now for people; empty: nothing.
   std::string Take(const protocol::Body& body);
   // The same at the end.

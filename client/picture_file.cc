@@ -33,7 +33,8 @@ protocol::Status PictureFile::Check() const {
   if (path_.empty()) {
     return protocol::Fail(UsageError("there is no picture to make", "name it with -o FILE.svg"));
   }
-  if (path_ == "-" || path_.ends_with(".svg") || IsPage(path_)) return {};
+  if (path_ == "-") return {};
+  if (path_.ends_with(".svg") || IsPage(path_)) return CheckWritable(path_);
   return protocol::Fail(UsageError("-o " + path_ + ": pictures are .svg or .html files",
                                    "end the name in .svg or .html, or give - for stdout"));
 }

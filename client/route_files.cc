@@ -92,6 +92,17 @@ Status AppendToStore(const std::string& path, routing::RouteSession session) {
   return WriteFileAtomically(path, store->Serialize());
 }
 
+Status RouteFiles::Check() const {
+  for (const std::string* path :
+       {&settings_.sketch, &settings_.trace, &settings_.demands, &settings_.store}) {
+    if (path->empty()) continue;
+    if (Status good = CheckWritable(*path); !good) return good;
+  }
+  if (settings_.store.empty()) return {};
+  const auto store = ReadStore(settings_.store);
+  return store ? Status() : Fail(store.error());
+}
+
 void RouteFiles::Take(const protocol::RoutesChunk& routes) {
   if (settings_.trace.empty() && settings_.demands.empty() && settings_.store.empty()) return;
   for (const protocol::RouterPick& pick : routes.layers) {

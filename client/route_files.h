@@ -13,11 +13,10 @@
 
 namespace mk::client {
 
-// Exact counts as a sketch.
 // Whether layers and experts of a tally are such as a model can have. kInternal.
 protocol::Status CheckTally(const protocol::ExpertTally& tally);
 
-// Of a tally that was checked.
+// The exact counts of a tally that was checked, as a sketch.
 routing::CountSketch SketchOf(const protocol::ExpertTally& tally);
 
 // Adds a session to a store, one process at a time; makes the store if there is none. Errors: a
@@ -28,6 +27,8 @@ class RouteFiles {
  public:
   explicit RouteFiles(const LookSettings& settings) : settings_(settings) {}
 
+  // Before the run: whether the files can be written, and the store is one.
+  protocol::Status Check() const;
   void Take(const protocol::RoutesChunk& routes);
   // At the end of a run that counted: writes what is wanted, each file whole or not at all.
   protocol::Status Write(const protocol::RunDone& done);

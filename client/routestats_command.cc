@@ -106,7 +106,9 @@ int RoutestatsCommand(const Command& command, int argc, char** argv) {
       ->type_name("FILE");
   line.app().add_flag("--json", json, "One JSON object instead of text");
   if (auto code = line.Parse(argc, argv)) return *code;
-  if (auto taken = source.Take(line); !taken) return ReportError(taken.error());
+  protocol::Status taken = source.Take(line);
+  if (taken && !out.empty()) taken = CheckWritable(out);
+  if (!taken) return ReportError(taken.error());
 
   Output output(STDOUT_FILENO);
   auto counted = source.Count(output, !json);

@@ -45,6 +45,7 @@ RunOutput::RunOutput(const RunSettings& options, Output& output)
 
 Result<std::unique_ptr<RunOutput>> RunOutput::Create(const RunSettings& options, Output& output) {
   std::unique_ptr<RunOutput> made(new RunOutput(options, output));
+  if (Status good = made->looks_.Check(); !good) return protocol::Fail(std::move(good.error()));
   auto logits = OpenDump(options.dump_logits);
   if (!logits) return protocol::Fail(std::move(logits.error()));
   auto hidden = OpenDump(options.dump_hidden);

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <set>
+
 #include "client/generation_options.h"
 #include "client/input.h"
 #include "client/report.h"
@@ -113,6 +115,19 @@ Status TakePrompt(const Raw& raw, RunSettings& options) {
   return {};
 }
 
+// Every file has a place of its own: none takes that of another, or of the prompt.
+Status CheckFiles(const Raw& raw, const RunSettings& options) {
+  const LookSettings& looks = options.looks;
+  std::set<std::string> known;
+  if (!raw.prompt.file.empty()) known.insert(AbsolutePath(raw.prompt.file));
+  for (const std::string* path : {&options.dump_logits, &options.dump_hidden, &looks.sketch,
+                                  &looks.trace, &looks.demands, &looks.store}) {
+    if (path->empty() || known.insert(AbsolutePath(*path)).second) continue;
+    return Fail(UsageError("two options name the file " + *path, "give each a name of its own"));
+  }
+  return {};
+}
+
 Status TakeOptions(const Raw& raw, RunSettings& options) {
   protocol::RunArgs& args = options.args;
   if (raw.json && raw.stream_json)
@@ -127,6 +142,7 @@ Status TakeOptions(const Raw& raw, RunSettings& options) {
   if (Status taken = raw.generation.Take(args); !taken) return taken;
   args.want_routes = options.routes;
   if (Status taken = raw.looks.Take(args, options.looks); !taken) return taken;
+  if (Status good = CheckFiles(raw, options); !good) return good;
   args.want_logits = !options.dump_logits.empty();
   args.want_hidden = !options.dump_hidden.empty();
   args.stats = options.stats || options.format != RunFormat::kText;

@@ -97,6 +97,10 @@ MapItem ScoreWork::Read(uint64_t index, Record record) {
     ScoreItem scored;
     read = ReadRecord(settings_.input, record, item, scored);
     if (scored.text && scored.context.empty()) scored.context = settings_.context;
+    if (read && !scored.text && !settings_.context.empty()) {
+      read = Fail(
+          UsageError("--context is of texts, not of ids", "give \"context_ids\" beside \"ids\""));
+    }
     args.texts = {std::move(scored)};
   } else {
     args.texts = {settings_.given[index]};

@@ -12,9 +12,10 @@
 namespace mk::daemon {
 namespace {
 
+// Below 2^53, which every reader of JSON keeps as it is.
 uint64_t RandomSeed() {
   std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
+  return ((static_cast<uint64_t>(device()) << 32) | device()) >> 11;
 }
 
 protocol::Result<int32_t> OnlyToken(const Tokenizer& tokenizer, const std::string& text) {

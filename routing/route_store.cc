@@ -122,6 +122,8 @@ protocol::Result<RouteStore> RouteStore::Parse(std::string_view bytes) {
     if (!session) break;
     store.Append(std::move(*session));
   }
+  store.whole_ = store.whole_ && reader.rest().empty() && store.layers_ == *layers &&
+                 store.experts_ == *experts;
   return store;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "engine/base/file.h"
 
@@ -38,6 +39,11 @@ Result<DemandTrace> ParseDemandTrace(std::span<const std::byte> bytes) {
                               : "the trace has " + std::to_string(bytes.size()) +
                                     " bytes, which is no multiple of 8",
                 "a trace has 8 bytes per demand: layer and expert as u32");
+  }
+  constexpr std::string_view kPicks = "MKTRC002";
+  if (std::memcmp(bytes.data(), kPicks.data(), kPicks.size()) == 0) {
+    return Fail(ErrorCode::kCorrupt, "it is a trace of picks, MKTRC002, not of demands",
+                "record one with mk run --demand-trace");
   }
   DemandTrace trace;
   const size_t count = bytes.size() / kRecordBytes;

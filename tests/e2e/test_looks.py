@@ -376,6 +376,38 @@ def test_what_is_no_store_is_not_overwritten(mk: Run, tmp_path: Path) -> None:
     assert path.read_text() == "Dear friend"
 
 
+def test_files_are_looked_at_before_the_run(mk: Run, tmp_path: Path) -> None:
+    run = ["run", "-m", K3, "--ids", "5,17", "-n", "2"]
+    for option in ("--cms", "--trace", "--demand-trace", "--routes-store"):
+        assert "cannot write" in mk(*run, option, str(tmp_path / "no" / "x"), code=1)
+        assert "not a regular file" in mk(*run, option, str(tmp_path), code=1)
+    one = str(tmp_path / "one")
+    assert "two options name" in mk(*run, "--cms", one, "--trace", one, code=2)
+    assert "two options name" in mk(*run, "--dump-logits", one, "--dump-hidden", one, code=2)
+    assert not Path(one).exists()
+    for options in (["lens", "-o", "a.svg"], ["routes", "-o", "a.svg"], ["routestats", "-o", "a"]):
+        name = str(tmp_path / "no" / options[2])
+        assert "cannot write" in mk(options[0], "-m", K3, "x", options[1], name, code=1)
+
+
+def test_damaged_stores_stay_as_they_are(mk: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run = ["run", "-m", K3, "--ids", "5,17", "-n", "2", "--routes-store", str(store)]
+    for _ in range(3):
+        mk(*run)
+    whole = store.read_bytes()
+    counts = struct.pack("<I", 1)
+    for damaged in (whole[:-1], whole + b"x", whole[:20] + counts + whole[24:],
+                    whole[:12] + b"\x01\x00" + whole[14:]):  # fmt: skip
+        store.write_bytes(damaged)
+        assert "is not overwritten" in mk(*run, code=2)
+        assert store.read_bytes() == damaged
+    store.write_bytes(whole)
+    store.chmod(0o640)
+    mk(*run)
+    assert len(store.read_bytes()) > len(whole) and store.stat().st_mode & 0o777 == 0o640
+
+
 def test_sketches_are_shown_and_merged(mk: Run, tmp_path: Path) -> None:
     a, b, both = (str(tmp_path / name) for name in ("a", "b", "both"))
     first = Counter({(1, 3): 5, (2, 7): 9, (2, 1): 5})
