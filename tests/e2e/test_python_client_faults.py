@@ -285,9 +285,18 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
             "save": "s",
             "save_format": 1,
             "session": "x",
+            "spec": 1,
+            "spec_rosa": 1,
+            "ban_text": "x",
+            "logprobs": 0,
         },
     )
     assert run.args.keys() == schemas["RunArgs"].keys()
+    processing = declared("sampling_fields.h")["ProcessingOptions"].keys()
+    given = {"logit_bias": {1: 1.0}, "ban": [1], "dry_breakers": "x", "ids": [1]}
+    given |= dict.fromkeys(processing - given.keys(), 1)
+    more = microkimi.requests.run_request(None, given)  # type: ignore[arg-type]
+    assert processing <= more.args.keys()
     load = microkimi.requests.load_request(1.0, "auto", None, {}).args
     pinned = microkimi.requests.load_request(math.inf, "auto", None, {}).args
     assert pinned["pin"] is True and "pin" not in load
