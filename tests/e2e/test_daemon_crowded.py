@@ -192,6 +192,7 @@ def test_an_answer_waits_for_a_pipe_that_a_stream_filled(daemon: Daemon) -> None
             answered.append(number)
         return len(answered) == len(asked)
 
-    wait_for(all_answered, 60, f"for {len(asked)} answers")
+    # All that the streams had to say comes first: hundreds of megabytes, through Python.
+    wait_for(all_answered, 300, f"for {len(asked)} answers")
     assert all(client.replies[number][0]["type"] == "done" for number in asked)
     assert watcher.call("status")["counters"]["answers_dropped"] == 0
