@@ -18,11 +18,6 @@ void ExpertCounter::Add(size_t layer, std::span<const int32_t> experts) {
   }
 }
 
-void ExpertCounter::OnRouter(size_t, size_t, size_t layer, std::span<const int32_t> experts,
-                             std::span<const float>) {
-  Add(layer, experts);
-}
-
 protocol::ExpertTally ExpertCounter::Tally(bool take) const {
   protocol::ExpertTally tally;
   tally.layers = static_cast<uint32_t>(layers_);

@@ -16,13 +16,11 @@ namespace mk::daemon {
 
 // One thread counts; any thread may read or reset meanwhile, and then sees a token of which some
 // layers are counted and some are not yet.
-class ExpertCounter : public ForwardObserver {
+class ExpertCounter {
  public:
   explicit ExpertCounter(const ModelInfo& info);
 
   void Add(size_t layer, std::span<const int32_t> experts);
-  void OnRouter(size_t item, size_t position, size_t layer, std::span<const int32_t> experts,
-                std::span<const float> weights) override;
 
   // What was counted; with `take` counting begins anew, and nothing is lost in between.
   protocol::ExpertTally Tally(bool take = false) const;

@@ -21,6 +21,31 @@ Status CheckFinite(std::span<const float> row) {
               "the head of the model is damaged; check the file");
 }
 
+// So many rows, `step` at a time, each time into `buffer` [step][vocab].
+struct Projection {
+  size_t rows;
+  size_t step;
+  float* buffer;
+};
+
+// Rows of x times the head; each is checked, and handed over with its index.
+template <typename Take>
+Status Project(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
+               const Projection& projection, const Take& take) {
+  const size_t vocab = head.rows;
+  for (size_t first = 0; first < projection.rows; first += projection.step) {
+    const size_t n = std::min(projection.step, projection.rows - first);
+    const MatMulJob job = x.From(first).Times(head, projection.buffer, vocab, n);
+    if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
+    for (size_t r = 0; r < n; ++r) {
+      const std::span<const float> row(projection.buffer + r * vocab, vocab);
+      if (Status finite = CheckFinite(row); !finite) return finite;
+      take(first + r, row);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 WantedRows::WantedRows(ScratchArena& scratch, size_t batch_rows, std::span<ForwardItem> items,
@@ -47,38 +72,21 @@ Status WriteLogits(const BatchRows& batch, const PackedMatrix& head, const Activ
   const size_t count = wanted.rows.size();
   if (count == 0) return {};
   const size_t vocab = head.rows;
-  const size_t step = wanted.one_span ? count : std::min(count, kLogitRows);
-  float* const buffer =
-      wanted.one_span ? wanted.targets[0] : batch.scratch.Allocate<float>(step * vocab).data();
-  for (size_t first = 0; first < count; first += step) {
-    const size_t n = std::min(step, count - first);
-    const MatMulJob job = x.From(first).Times(head, buffer, vocab, n);
-    if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
-    for (size_t r = 0; r < n; ++r) {
-      const std::span<const float> row(buffer + r * vocab, vocab);
-      if (Status finite = CheckFinite(row); !finite) return finite;
-      if (!wanted.one_span) std::copy(row.begin(), row.end(), wanted.targets[first + r]);
-    }
+  if (wanted.one_span) {
+    return Project(batch, head, x, {count, count, wanted.targets[0]}, [](size_t, auto) {});
   }
-  return {};
+  const size_t step = std::min(count, kLogitRows);
+  float* const buffer = batch.scratch.Allocate<float>(step * vocab).data();
+  return Project(batch, head, x, {count, step, buffer}, [&](size_t row, auto logits) {
+    std::copy(logits.begin(), logits.end(), wanted.targets[row]);
+  });
 }
 
 Status SendLogits(const BatchRows& batch, const PackedMatrix& head, const Activations& x,
                   size_t rows, const LensSink& sink) {
-  const size_t vocab = head.rows;
   const size_t step = std::min(rows, kSentRows);
-  float* const buffer = batch.scratch.Allocate<float>(step * vocab).data();
-  for (size_t first = 0; first < rows; first += step) {
-    const size_t n = std::min(step, rows - first);
-    const MatMulJob job = x.From(first).Times(head, buffer, vocab, n);
-    if (Status done = ParallelMatMul(batch.pool, {&job, 1}); !done) return done;
-    for (size_t r = 0; r < n; ++r) {
-      const std::span<const float> row(buffer + r * vocab, vocab);
-      if (Status finite = CheckFinite(row); !finite) return finite;
-      sink(first + r, row);
-    }
-  }
-  return {};
+  float* const buffer = batch.scratch.Allocate<float>(step * head.rows).data();
+  return Project(batch, head, x, {rows, step, buffer}, sink);
 }
 
 }  // namespace mk
