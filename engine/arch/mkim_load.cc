@@ -29,6 +29,12 @@ struct MkimModel::Planned {
   SpineOutcome outcome;
 };
 
+// What experts will take, and where they lie if they are streamed.
+struct MkimModel::ExpertPlan {
+  uint64_t bytes = 0;
+  std::optional<ExpertTable> table;
+};
+
 MkimModel::MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts,
                      uint32_t spine_version)
     : file_(std::move(file)), expert_shape_(std::move(experts)), spine_version_(spine_version) {}
@@ -109,31 +115,61 @@ Status MkimModel::ReadSpine(Precision precision, size_t bytes, const LoadOptions
   return {};
 }
 
+Status MkimModel::MeasureExperts(const LoadOptions& options, ExpertPlan& plan) const {
+  if (!options.stream) {
+    Result<uint64_t> bytes = ResidentExperts::Measure(*file_, expert_shape_);
+    if (!bytes) return Fail(bytes.error());
+    plan.bytes = *bytes;
+    return {};
+  }
+  Result<ExpertTable> table = ExpertTable::Create(*file_, expert_shape_);
+  if (!table) return Fail(table.error());
+  plan.bytes = options.stream->budget + StreamedExperts::TableBytes(*table);
+  plan.table = std::move(*table);
+  return {};
+}
+
+Status MkimModel::OpenExperts(const LoadOptions& options, ExpertPlan plan, ThreadPool& pool,
+                              LoadProgress& progress) {
+  if (!plan.table) {
+    Result<std::unique_ptr<ResidentExperts>> experts =
+        ResidentExperts::Load(*file_, expert_shape_, codebook_.data(), pool, progress);
+    if (!experts) return Fail(experts.error());
+    experts_ = std::move(*experts);
+    return {};
+  }
+  Result<std::unique_ptr<StreamedExperts>> experts = StreamedExperts::Create(
+      file_, std::move(*plan.table), info_.top_k, codebook_.data(), *options.stream);
+  if (!experts) return Fail(experts.error());
+  streamed_ = experts->get();
+  experts_ = std::move(*experts);
+  return {};
+}
+
 Status MkimModel::LoadParts(const LoadOptions& options) {
   if (Status described = DescribeFile(); !described) return described;
   Result<uint64_t> table_bytes = MeasureTables();
   if (!table_bytes) return Fail(table_bytes.error());
   Result<SpinePlan> spine_plan = MeasureSpine(options.precision);
   if (!spine_plan) return Fail(spine_plan.error());
-  Result<uint64_t> expert_bytes = ResidentExperts::Measure(*file_, expert_shape_);
-  if (!expert_bytes) return Fail(expert_bytes.error());
-  const uint64_t total = *table_bytes + spine_plan->bytes + *expert_bytes;
+  ExpertPlan expert_plan;
+  if (Status measured = MeasureExperts(options, expert_plan); !measured) return measured;
+  const uint64_t total = *table_bytes + spine_plan->bytes + expert_plan.bytes;
   if (Status admitted = Admit(total, options); !admitted) return admitted;
 
   Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
   if (!pool) return Fail(pool.error());
-  LoadProgress progress(options.progress, file_->identity().size, file_->path());
+  const uint64_t left_in_file = options.stream ? file_->resources().expert_bytes : 0;
+  LoadProgress progress(options.progress, file_->identity().size - left_in_file, file_->path());
   if (Status read = ReadTables(*table_bytes, **pool, progress); !read) return read;
   Planned spine;
   Status read = ReadSpine(options.precision, spine_plan->bytes, options, **pool, progress, spine);
   if (!read) return read;
-  Result<std::unique_ptr<ResidentExperts>> experts =
-      ResidentExperts::Load(*file_, expert_shape_, codebook_.data(), **pool, progress);
-  if (!experts) return Fail(experts.error());
+  Status opened = OpenExperts(options, std::move(expert_plan), **pool, progress);
+  if (!opened) return opened;
   if (Status same = file_->Unchanged(); !same) return same;
   if (Status done = progress.Finish(); !done) return done;
-  resident_bytes_ = *table_bytes + (*experts)->resident_bytes();
-  experts_ = std::move(*experts);
+  resident_bytes_ = *table_bytes;
   TakeSpine(options.precision, std::move(spine), options);
   return {};
 }

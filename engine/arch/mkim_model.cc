@@ -17,6 +17,15 @@ Status MkimModel::CheckPrepared(Precision precision) const {
               "prepare the precision first");
 }
 
+std::optional<StreamStats> MkimModel::stream_stats() const {
+  if (streamed_ == nullptr) return std::nullopt;
+  return streamed_->Stats();
+}
+
+Status MkimModel::SetStreamBudget(uint64_t bytes) const {
+  return streamed_ == nullptr ? Model::SetStreamBudget(bytes) : streamed_->SetBudget(bytes);
+}
+
 Result<std::unique_ptr<Sequence>> MkimModel::NewSequence(const SequenceOptions& options) const {
   if (Status ready = CheckPrepared(options.precision); !ready) return Fail(ready.error());
   if (options.max_tokens == 0) {

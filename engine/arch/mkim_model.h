@@ -24,6 +24,7 @@
 #include "engine/parallel/page_buffer.h"
 #include "engine/spine/spine_builder.h"
 #include "engine/spine/spine_load.h"
+#include "engine/stream/streamed_experts.h"
 
 namespace mk {
 
@@ -53,7 +54,11 @@ class MkimModel : public Model, public StateKeeper {
                                                    const LoadOptions& options);
 
   const ModelInfo& info() const override { return info_; }
-  uint64_t resident_bytes() const override { return resident_bytes_.load(); }
+  uint64_t resident_bytes() const override {
+    return resident_bytes_.load() + experts_->resident_bytes();
+  }
+  std::optional<StreamStats> stream_stats() const override;
+  Status SetStreamBudget(uint64_t bytes) const override;
   bool prepared(Precision precision) const override { return Weights(precision) != nullptr; }
   bool spine_cached(Precision precision) const override {
     return spine_cached_[static_cast<size_t>(precision)].load(std::memory_order_relaxed);
@@ -107,6 +112,7 @@ class MkimModel : public Model, public StateKeeper {
 
  private:
   struct Planned;
+  struct ExpertPlan;
 
   const SpineWeights* Weights(Precision precision) const {
     return weights_[static_cast<size_t>(precision)].load(std::memory_order_acquire);
@@ -115,6 +121,9 @@ class MkimModel : public Model, public StateKeeper {
   Status LoadParts(const LoadOptions& options);
   Result<uint64_t> MeasureTables();
   Status ReadTables(size_t bytes, ThreadPool& pool, LoadProgress& progress);
+  Status MeasureExperts(const LoadOptions& options, ExpertPlan& plan) const;
+  Status OpenExperts(const LoadOptions& options, ExpertPlan plan, ThreadPool& pool,
+                     LoadProgress& progress);
   Result<SpinePlan> MeasureSpine(Precision precision) const;
   Status ReadSpine(Precision precision, size_t bytes, const LoadOptions& options, ThreadPool& pool,
                    LoadProgress& progress, Planned& out) const;
@@ -133,6 +142,7 @@ class MkimModel : public Model, public StateKeeper {
   PageBuffer tables_;
   std::span<const float> codebook_;  // of VQ1 experts, or empty
   std::unique_ptr<ExpertStore> experts_;
+  StreamedExperts* streamed_ = nullptr;  // experts_, if they are streamed
 
   // Spines by precision: added under the mutex, then read without it.
   mutable std::mutex prepare_mutex_;

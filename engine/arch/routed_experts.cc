@@ -11,19 +11,33 @@ constexpr size_t kSmallExpert = size_t{256} << 10;
 // About what one thread gets through.
 constexpr uint64_t kWeightsPerNanosecond = 25;
 
-// Gives the experts of a layer back when the layer is done with them.
+// Gives the requested experts of a layer back, at the latest when the layer is done with them.
 class Lease {
  public:
-  Lease(ExpertStore& store, size_t layer, std::span<const uint32_t> experts)
-      : store_(store), layer_(layer), experts_(experts) {}
+  Lease(ExpertStore& store, size_t layer, std::span<uint32_t> experts)
+      : store_(store), layer_(layer), experts_(experts) {
+    store_.Request(layer_, experts_);
+  }
   ~Lease() { store_.Release(layer_, experts_); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
+  bool empty() const { return experts_.empty(); }
+  // Waits for some of those that are left; see ExpertStore::Acquire.
+  Result<std::span<const uint32_t>> Next(std::span<ExpertWeights> out) {
+    Result<size_t> ready = store_.Acquire(layer_, experts_, out.first(experts_.size()));
+    if (!ready) return Fail(ready.error());
+    return experts_.first(*ready);
+  }
+  void Return(size_t count) {
+    store_.Release(layer_, experts_.first(count));
+    experts_ = experts_.subspan(count);
+  }
+
  private:
   ExpertStore& store_;
   size_t layer_;
-  std::span<const uint32_t> experts_;
+  std::span<uint32_t> experts_;
 };
 
 // Copies row `from` of one to row `to` of the other, with the high bytes if there are any.
@@ -62,6 +76,8 @@ RoutedExperts::RoutedExperts(const ExpertShape& shape, size_t top_k, const Batch
   std::fill(count_.begin(), count_.end(), 0);
   first_ = arena.Allocate<uint32_t>(shape.experts + 1);
   active_ = arena.Allocate<uint32_t>(shape.experts);
+  pending_ = arena.Allocate<uint32_t>(shape.experts);
+  ready_ = arena.Allocate<uint32_t>(shape.experts);
   last_item_ = arena.Allocate<uint32_t>(shape.experts);
   experts_ = arena.Allocate<ExpertWeights>(shape.experts);
   jobs_ = arena.Allocate<ExpertJob>(2 * shape.experts);
@@ -107,6 +123,17 @@ std::span<const uint32_t> RoutedExperts::GroupByExpert() const {
   return active_.first(active);
 }
 
+// Which of the active experts those in memory are.
+void RoutedExperts::FindReady(std::span<const uint32_t> active,
+                              std::span<const uint32_t> ready) const {
+  for (size_t i = 0; i < ready.size(); ++i) {
+    // As a rule all of them come at once, in order.
+    const bool in_place = active[i] == ready[i];
+    ready_[i] = static_cast<uint32_t>(
+        in_place ? i : std::lower_bound(active.begin(), active.end(), ready[i]) - active.begin());
+  }
+}
+
 // The inputs of the expert's slots, next to each other.
 Activations RoutedExperts::Gather(const Expert& expert, const Activations& x) const {
   if (expert.count == 1) return x.From(rows_[expert.first]);
@@ -143,57 +170,76 @@ void RoutedExperts::RunExpert(const Expert& expert, const ExpertWeights* next, c
 }
 
 // True if experts are small and none of them has more than the share of a worker.
-bool RoutedExperts::OneWorkerPerExpert(size_t active, size_t workers) const {
+bool RoutedExperts::OneWorkerPerExpert(size_t ready, size_t workers) const {
   if (3 * inner_ * width_ > kSmallExpert) return false;
   size_t most = 0;
-  for (size_t a = 0; a < active; ++a) most = std::max(most, ExpertAt(a).count);
-  return most * workers <= first_[active];
+  size_t slots = 0;
+  for (size_t i = 0; i < ready; ++i) {
+    const size_t count = ExpertAt(i).count;
+    most = std::max(most, count);
+    slots += count;
+  }
+  return most * workers <= slots;
 }
 
-Status RoutedExperts::RunWhole(size_t active, const BatchRows& batch, const Activations& x,
+Status RoutedExperts::RunWhole(size_t ready, const BatchRows& batch, const Activations& x,
                                Activation activation) const {
-  const uint64_t nanoseconds = 3 * inner_ * width_ * first_[active] / kWeightsPerNanosecond;
+  size_t slots = 0;
+  for (size_t i = 0; i < ready; ++i) slots += ExpertAt(i).count;
+  const uint64_t nanoseconds = 3 * inner_ * width_ * slots / kWeightsPerNanosecond;
   ThreadPool& pool = batch.pool;
-  return pool.ParallelFor(active, nanoseconds, [&](size_t a, size_t) {
-    if (pool.StartsRun(a, active)) Prefetch(experts_[a]);
-    const bool goes_on = a + 1 < active && !pool.StartsRun(a + 1, active);
-    RunExpert(ExpertAt(a), goes_on ? &experts_[a + 1] : nullptr, x, activation);
+  return pool.ParallelFor(ready, nanoseconds, [&](size_t i, size_t) {
+    if (pool.StartsRun(i, ready)) Prefetch(experts_[i]);
+    const bool goes_on = i + 1 < ready && !pool.StartsRun(i + 1, ready);
+    RunExpert(ExpertAt(i), goes_on ? &experts_[i + 1] : nullptr, x, activation);
   });
 }
 
 // All workers on slices of the matrices.
-Status RoutedExperts::RunSliced(size_t active, const BatchRows& batch, const Activations& x,
+Status RoutedExperts::RunSliced(size_t ready, const BatchRows& batch, const Activations& x,
                                 Activation activation) const {
-  Status gathered = batch.pool.ParallelFor(active, [&](size_t a, size_t) {
-    const Expert expert = ExpertAt(a);
+  Status gathered = batch.pool.ParallelFor(ready, [&](size_t i, size_t) {
+    const Expert expert = ExpertAt(i);
     const Activations rows = Gather(expert, x);
     const size_t first = expert.first;
     const ExpertWeights& w = expert.weights;
-    jobs_[2 * a] = Product(w.gate, rows, gate_.row(first), expert.count);
-    jobs_[2 * a + 1] = Product(w.up, rows, up_ + first * inner_, expert.count);
-    down_jobs_[a] = Product(w.down, gate_.From(first), output_ + first * width_, expert.count);
+    jobs_[2 * i] = Product(w.gate, rows, gate_.row(first), expert.count);
+    jobs_[2 * i + 1] = Product(w.up, rows, up_ + first * inner_, expert.count);
+    down_jobs_[i] = Product(w.down, gate_.From(first), output_ + first * width_, expert.count);
   });
   if (!gathered) return gathered;
-  const std::span<const ExpertJob> outputs = down_jobs_.first(active);
-  Status done = ParallelExpertMatMul(batch.pool, jobs_.first(2 * active), outputs);
+  const std::span<const ExpertJob> outputs = down_jobs_.first(ready);
+  Status done = ParallelExpertMatMul(batch.pool, jobs_.first(2 * ready), outputs);
   if (!done) return done;
-  done = ForRows(batch, picks_.size(),
-                 [&](size_t begin, size_t end) { Activate(begin, end, activation); });
+  done = batch.pool.ParallelFor(ready, [&](size_t i, size_t) {
+    const Expert expert = ExpertAt(i);
+    Activate(expert.first, expert.first + expert.count, activation);
+  });
   if (!done) return done;
   return ParallelExpertMatMul(batch.pool, outputs);
 }
 
+Status RoutedExperts::RunReady(size_t ready, const BatchRows& batch, const Activations& x,
+                               Activation activation) const {
+  return OneWorkerPerExpert(ready, batch.pool.size()) ? RunWhole(ready, batch, x, activation)
+                                                      : RunSliced(ready, batch, x, activation);
+}
+
 Status RoutedExperts::Run(ExpertStore& store, size_t layer, const BatchRows& batch,
-                          const Activations& x, Activation activation) const {
+                          const Activations& x, Activation activation,
+                          FunctionRef<void()> meanwhile) const {
   const std::span<const uint32_t> active = GroupByExpert();
-  store.Prefetch(layer, active);
-  if (Status held = store.Acquire(layer, active, experts_.first(active.size())); !held) {
-    return held;
+  std::copy(active.begin(), active.end(), pending_.begin());
+  Lease lease(store, layer, pending_.first(active.size()));
+  meanwhile();
+  while (!lease.empty()) {
+    Result<std::span<const uint32_t>> ready = lease.Next(experts_);
+    if (!ready) return Fail(ready.error());
+    FindReady(active, *ready);
+    if (Status done = RunReady(ready->size(), batch, x, activation); !done) return done;
+    lease.Return(ready->size());
   }
-  const Lease lease(store, layer, active);
-  return OneWorkerPerExpert(active.size(), batch.pool.size())
-             ? RunWhole(active.size(), batch, x, activation)
-             : RunSliced(active.size(), batch, x, activation);
+  return {};
 }
 
 }  // namespace mk

@@ -39,10 +39,11 @@ class RoutedExperts {
   };
   using Activation = FunctionRef<void(const Slots&)>;
 
-  // W2 activation(W1 x, W3 x) of every pick of every row. x: [rows][width], sealed. Errors of the
-  // store.
+  // W2 activation(W1 x, W3 x) of every pick of every row. x: [rows][width], sealed. `meanwhile` is
+  // called once, when the store has been asked for the experts and before they are waited for.
+  // Errors of the store.
   Status Run(ExpertStore& store, size_t layer, const BatchRows& batch, const Activations& x,
-             Activation activation) const;
+             Activation activation, FunctionRef<void()> meanwhile) const;
 
   // After Run: what pick j of a row gave, [width]; the row's to overwrite.
   std::span<float> output(size_t row, size_t j) const {
@@ -87,15 +88,22 @@ class RoutedExperts {
 
   std::span<const uint32_t> GroupByExpert() const;
   void CountSlots(size_t active) const;
-  Expert ExpertAt(size_t a) const { return {experts_[a], first_[a], first_[a + 1] - first_[a]}; }
+  void FindReady(std::span<const uint32_t> active, std::span<const uint32_t> ready) const;
+  // Of the experts that are in memory.
+  Expert ExpertAt(size_t i) const {
+    const size_t a = ready_[i];
+    return {experts_[i], first_[a], first_[a + 1] - first_[a]};
+  }
   Activations Gather(const Expert& expert, const Activations& x) const;
   void Activate(size_t begin, size_t end, Activation activation) const;
   void RunExpert(const Expert& expert, const ExpertWeights* next, const Activations& x,
                  Activation activation) const;
-  bool OneWorkerPerExpert(size_t active, size_t workers) const;
-  Status RunWhole(size_t active, const BatchRows& batch, const Activations& x,
+  Status RunReady(size_t ready, const BatchRows& batch, const Activations& x,
                   Activation activation) const;
-  Status RunSliced(size_t active, const BatchRows& batch, const Activations& x,
+  bool OneWorkerPerExpert(size_t ready, size_t workers) const;
+  Status RunWhole(size_t ready, const BatchRows& batch, const Activations& x,
+                  Activation activation) const;
+  Status RunSliced(size_t ready, const BatchRows& batch, const Activations& x,
                    Activation activation) const;
 
   const size_t width_;
@@ -109,8 +117,10 @@ class RoutedExperts {
   std::span<uint32_t> count_;         // [E]: picks of an expert, zero between layers
   std::span<uint32_t> first_;         // [E + 1]: first slot of an active expert, then the end
   std::span<uint32_t> active_;        // [E]: experts with slots, ascending
+  std::span<uint32_t> pending_;       // [E]: active ones that have not been run yet
+  std::span<uint32_t> ready_;         // [E]: of the experts in memory, their index in active_
   std::span<uint32_t> last_item_;     // [E]: for CountUse, the last item that picked it
-  std::span<ExpertWeights> experts_;  // [E]: of the active ones
+  std::span<ExpertWeights> experts_;  // [E]: of the ready ones
   std::span<ExpertJob> jobs_;         // [2 E]: gates and ups
   std::span<ExpertJob> down_jobs_;    // [E]
   Activations input_;                 // [rows k][width]: inputs by slot

@@ -44,6 +44,7 @@ void ForwardPass::Embed(std::span<const ForwardItem> items) {
 
 // The experts of hash layers follow from the tokens alone.
 void ForwardPass::PrefetchHashed() {
+  if (!experts_.WantsPrefetch(PrefetchSource::kTable)) return;
   const size_t k = shape_.top_k;
   const std::span<uint32_t> picks = batch_.scratch.Allocate<uint32_t>(batch_.rows * k);
   for (size_t layer = 0; layer < tables_.hash.size(); ++layer) {
@@ -53,7 +54,8 @@ void ForwardPass::PrefetchHashed() {
     }
     std::sort(picks.begin(), picks.end());
     const auto end = std::unique(picks.begin(), picks.end());
-    experts_.Prefetch(layer, picks.first(static_cast<size_t>(end - picks.begin())));
+    experts_.Prefetch(layer, picks.first(static_cast<size_t>(end - picks.begin())),
+                      PrefetchSource::kTable);
   }
 }
 
@@ -81,8 +83,10 @@ Status ForwardPass::RunLayer(size_t layer) {
   if (!*finite) return NonFinite(layer);
   const std::span<const int32_t> table =
       layer < tables_.hash.size() ? tables_.hash[layer] : std::span<const int32_t>();
-  Status fed =
-      MoeForward(shape_, w.moe, layer, table, tokens_, experts_, batch_, moe_, normed_, output_);
+  const bool guess = layer + 1 < shape_.layers && layer + 1 >= tables_.hash.size();
+  const MoeWeights* const next = guess ? &weights_.layers[layer + 1].moe : nullptr;
+  Status fed = MoeForward(shape_, w.moe, next, layer, table, tokens_, experts_, batch_, moe_,
+                          normed_, output_);
   if (!fed) return fed;
   Report(&ForwardObserver::OnFeedForward, layer, output_, shape_.hidden);
   if (Status written = streams_.Write(batch_, output_); !written) return written;

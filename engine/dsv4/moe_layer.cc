@@ -50,10 +50,11 @@ MoeScratch::MoeScratch(const Dsv4Shape& shape, const ExpertShape& expert_shape, 
     : logits(batch.scratch.Allocate<float>(batch.rows * shape.experts).data()),
       shared_input(batch.scratch.Allocate<float>(batch.rows * 2 * shape.expert_inner).data()),
       shared_inner(Activations::NewWide(batch, shape.expert_inner)),
-      experts(expert_shape, shape.top_k, batch) {}
+      experts(expert_shape, shape.top_k, batch),
+      lookahead(expert_shape.experts, shape.top_k, batch) {}
 
-Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, size_t layer,
-                  std::span<const int32_t> table, std::span<const int32_t> tokens,
+Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, const MoeWeights* next,
+                  size_t layer, std::span<const int32_t> table, std::span<const int32_t> tokens,
                   ExpertStore& store, const Batch& batch, const MoeScratch& s, const Activations& x,
                   float* y) {
   const size_t d = shape.hidden;
@@ -66,13 +67,22 @@ Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, size_t laye
   if (batch.expert_use != nullptr) s.experts.CountUse(batch.items, *batch.expert_use);
   if (batch.observer != nullptr) s.experts.Report(batch.items, layer, *batch.observer);
 
-  Status ran = s.experts.Run(store, layer, batch, x, [&](const RoutedExperts::Slots& slots) {
+  const auto activate = [&](const RoutedExperts::Slots& slots) {
     for (size_t i = 0; i < slots.weights.size(); ++i) {
       const std::span<float> gate = slots.gate.subspan(i * slots.inner, slots.inner);
       ClampedSwiglu(gate, slots.up.subspan(i * slots.inner, slots.inner), slots.weights[i],
                     shape.swiglu_limit, gate);
     }
-  });
+  };
+  const auto look_ahead = [&] {
+    if (next == nullptr) return;
+    s.lookahead.Run(
+        store, layer + 1, batch, x, next->router,
+        [&](std::span<float> scores, std::span<int32_t> picks, std::span<float> shares) {
+          return RouteByScore(scores, next->bias, shape.routed_scale, picks, shares);
+        });
+  };
+  Status ran = s.experts.Run(store, layer, batch, x, activate, look_ahead);
   if (!ran) return ran;
 
   // y holds the shared expert until the routed ones are summed up.

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "engine/arch/routed_experts.h"
+#include "engine/arch/router_lookahead.h"
 #include "engine/base/result.h"
 #include "engine/dsv4/batch.h"
 #include "engine/dsv4/shape.h"
@@ -23,12 +24,14 @@ struct MoeScratch {
   float* shared_input;       // [rows][2 F]
   Activations shared_inner;  // [rows][F]
   RoutedExperts experts;
+  RouterLookahead lookahead;
 };
 
 // x [rows][d], normalised, to y [rows][d]. `tokens` [rows]; `table` [V][k] in hash layers, else
-// empty. kNumeric for router logits that are not finite; errors of the store.
-Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, size_t layer,
-                  std::span<const int32_t> table, std::span<const int32_t> tokens,
+// empty. `next`: of the next layer, for a guess of what it will pick, or null where that has a
+// table or is none. kNumeric for router logits that are not finite; errors of the store.
+Status MoeForward(const Dsv4Shape& shape, const MoeWeights& weights, const MoeWeights* next,
+                  size_t layer, std::span<const int32_t> table, std::span<const int32_t> tokens,
                   ExpertStore& store, const Batch& batch, const MoeScratch& scratch,
                   const Activations& x, float* y);
 

@@ -64,7 +64,7 @@ size_t PreparedBytes(const TensorEntry& entry) {
 void Append(const TensorEntry& entry, size_t index, ExpertArena& arena) {
   const auto size = static_cast<size_t>(entry.size);
   arena.blobs.push_back({&entry, index, arena.bytes});
-  arena.bytes += (PreparedBytes(entry) + kAlignment - 1) / kAlignment * kAlignment;
+  arena.bytes += PreparedExpertBytes(entry);
   if (!arena.runs.empty()) {
     ExpertRun& run = arena.runs.back();
     const uint64_t end = run.file_offset + run.bytes;
@@ -79,6 +79,22 @@ void Append(const TensorEntry& entry, size_t index, ExpertArena& arena) {
 }
 
 }  // namespace
+
+size_t PreparedExpertBytes(const TensorEntry& entry) {
+  return (PreparedBytes(entry) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+ExpertMatrix& MatrixOf(ExpertWeights& expert, ExpertPart part) {
+  switch (part) {
+    case ExpertPart::kGate:
+      return expert.gate;
+    case ExpertPart::kDown:
+      return expert.down;
+    case ExpertPart::kUp:
+      break;
+  }
+  return expert.up;
+}
 
 Result<ExpertArena> PlanExpertArena(const MkimFile& file, const ExpertShape& shape, size_t layer) {
   std::vector<std::pair<const TensorEntry*, size_t>> entries;  // and their index in [E][3]

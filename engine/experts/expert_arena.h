@@ -49,6 +49,13 @@ struct ExpertArena {
 // kUnsupported when its type is none that kernels read.
 Result<ExpertArena> PlanExpertArena(const MkimFile& file, const ExpertShape& shape, size_t layer);
 
+// Bytes that the prepared form of a matrix takes, in multiples of 64. The type is one that the plan
+// let through.
+size_t PreparedExpertBytes(const TensorEntry& entry);
+
+// The matrix of an expert that is a part of the file.
+ExpertMatrix& MatrixOf(ExpertWeights& expert, ExpertPart part);
+
 // Prepares a matrix whose blob was read to `raw`, writing at `destination`, where the plan reserved
 // room. kCorrupt for a value that no weight can have: scale byte 255 (MXFP4) or a scale that is
 // negative or not finite (MXFP4SQ).

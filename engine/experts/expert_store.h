@@ -1,7 +1,8 @@
 // ExpertStore: where the matrices of routed experts come from.
 //
-// A layer asks for the experts that its tokens chose, uses them, and gives them back. The store may
-// hold them all (ResidentExperts) or fetch them on demand.
+// A layer requests the experts that its tokens chose, uses each as soon as it is in memory, and
+// gives it back. The store may hold them all (ResidentExperts) or fetch them on demand
+// (StreamedExperts).
 //
 // Thread safety: all methods may be called from several threads at once.
 
@@ -13,6 +14,7 @@
 
 #include "engine/base/result.h"
 #include "engine/kernels/expert_matmul.h"
+#include "engine/model/prefetch_source.h"
 
 namespace mk {
 
@@ -28,15 +30,22 @@ class ExpertStore {
   ExpertStore(const ExpertStore&) = delete;
   ExpertStore& operator=(const ExpertStore&) = delete;
 
-  // A hint that these experts of a MoE layer will be acquired soon. Never blocks, never fails.
-  virtual void Prefetch(size_t /*layer*/, std::span<const uint32_t> /*experts*/) {}
+  // Whether Prefetch of this source is of use now: what is predicted costs work.
+  virtual bool WantsPrefetch(PrefetchSource /*source*/) const { return false; }
+  // A hint that these experts of a MoE layer will be requested soon. Never blocks, never fails.
+  virtual void Prefetch(size_t /*layer*/, std::span<const uint32_t> /*experts*/,
+                        PrefetchSource /*source*/) {}
 
-  // Waits until the experts are in memory and writes where they are; they stay until Release is
-  // called with the same arguments. `experts` are distinct, `out` has as many entries. kIo,
-  // kCorrupt; nothing is held after a failure.
-  virtual Status Acquire(size_t layer, std::span<const uint32_t> experts,
-                         std::span<ExpertWeights> out) = 0;
-  virtual void Release(size_t layer, std::span<const uint32_t> experts) = 0;
+  // These experts of a layer, different ones, will be acquired: reads of those that are not in
+  // memory begin. Never blocks. Every requested expert is released in the end, acquired or not.
+  virtual void Request(size_t /*layer*/, std::span<const uint32_t> /*experts*/) {}
+  // Of requested experts that have not been acquired yet (`pending`, at least one): waits until
+  // some are in memory, brings those to the front of `pending` and writes where they are to the
+  // front of `out`, which has as many entries. Returns how many; they stay until they are released.
+  // kIo, kCorrupt, kOutOfMemory: one of them cannot be had.
+  virtual Result<size_t> Acquire(size_t layer, std::span<uint32_t> pending,
+                                 std::span<ExpertWeights> out) = 0;
+  virtual void Release(size_t /*layer*/, std::span<const uint32_t> /*experts*/) {}
 
   // Memory held now, in bytes.
   virtual uint64_t resident_bytes() const = 0;

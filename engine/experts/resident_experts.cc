@@ -9,19 +9,6 @@
 namespace mk {
 namespace {
 
-ExpertMatrix& Part(std::vector<ExpertWeights>& experts, size_t index) {
-  ExpertWeights& expert = experts[index / 3];
-  switch (static_cast<ExpertPart>(index % 3)) {
-    case ExpertPart::kGate:
-      return expert.gate;
-    case ExpertPart::kDown:
-      return expert.down;
-    case ExpertPart::kUp:
-      break;
-  }
-  return expert.up;
-}
-
 // Runs to ask the disk for before their turn comes: 32 MiB at most.
 constexpr size_t kRunsAhead = 8;
 
@@ -44,7 +31,7 @@ Status ReadRun(const MkimFile& file, const LayerRead& layer, const ExpertRun& ru
         PrepareExpert(file, *blob.entry, raw.data() + (blob.entry->offset - run.file_offset),
                       layer.arena + blob.arena_offset, codebook);
     if (!matrix) return Fail(matrix.error());
-    Part(*layer.experts, blob.index) = *matrix;
+    MatrixOf((*layer.experts)[blob.index / 3], static_cast<ExpertPart>(blob.index % 3)) = *matrix;
   }
   return {};
 }
@@ -106,11 +93,11 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& f
   return store;
 }
 
-Status ResidentExperts::Acquire(size_t layer, std::span<const uint32_t> experts,
-                                std::span<ExpertWeights> out) {
+Result<size_t> ResidentExperts::Acquire(size_t layer, std::span<uint32_t> pending,
+                                        std::span<ExpertWeights> out) {
   const Layer& from = layers_[layer];
-  for (size_t i = 0; i < experts.size(); ++i) out[i] = from.experts[experts[i]];
-  return {};
+  for (size_t i = 0; i < pending.size(); ++i) out[i] = from.experts[pending[i]];
+  return pending.size();
 }
 
 uint64_t ResidentExperts::resident_bytes() const {

@@ -29,9 +29,8 @@ class ResidentExperts final : public ExpertStore {
                                                        const float* codebook, ThreadPool& pool,
                                                        LoadProgress& progress);
 
-  Status Acquire(size_t layer, std::span<const uint32_t> experts,
-                 std::span<ExpertWeights> out) override;
-  void Release(size_t /*layer*/, std::span<const uint32_t> /*experts*/) override {}
+  Result<size_t> Acquire(size_t layer, std::span<uint32_t> pending,
+                         std::span<ExpertWeights> out) override;
   uint64_t resident_bytes() const override;
 
  private:

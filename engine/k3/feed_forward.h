@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "engine/arch/routed_experts.h"
+#include "engine/arch/router_lookahead.h"
 #include "engine/base/result.h"
 #include "engine/experts/expert_store.h"
 #include "engine/k3/batch.h"
@@ -38,10 +39,13 @@ struct MoeScratch {
   float* shared;             // [rows][d]
   Activations mixed;         // [rows][m]: weighted sum of the experts
   RoutedExperts experts;
+  RouterLookahead lookahead;
 };
 
-// As DenseForward. kNumeric for router logits that are not finite; errors of the store.
-Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
-                  const Batch& batch, const MoeScratch& scratch, const Activations& x, float* y);
+// As DenseForward. `next`: of the next layer with experts, for a guess of what it will pick, or
+// null. kNumeric for router logits that are not finite; errors of the store.
+Status MoeForward(const K3Shape& shape, const MoeWeights& weights, const MoeWeights* next,
+                  size_t layer, ExpertStore& store, const Batch& batch, const MoeScratch& scratch,
+                  const Activations& x, float* y);
 
 }  // namespace mk::k3

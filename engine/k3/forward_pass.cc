@@ -61,7 +61,10 @@ Status ForwardPass::FeedForward(size_t layer, float* out) {
   if (shape_.feed_forward[layer] == FeedForwardKind::kDense) {
     return DenseForward(shape_, w.dense, batch_, dense_, normed_, out);
   }
-  return MoeForward(shape_, w.moe, layer, experts_, batch_, moe_, normed_, out);
+  const bool more =
+      layer + 1 < shape_.layers && shape_.feed_forward[layer + 1] == FeedForwardKind::kMoe;
+  const MoeWeights* const next = more ? &weights_.layers[layer + 1].moe : nullptr;
+  return MoeForward(shape_, w.moe, next, layer, experts_, batch_, moe_, normed_, out);
 }
 
 Status ForwardPass::RunLayer(size_t layer) {

@@ -67,10 +67,12 @@ MoeScratch::MoeScratch(const K3Shape& shape, const ExpertShape& expert_shape, co
       shared_inner(Activations::NewWide(batch, shape.shared_inner)),
       shared(batch.scratch.Allocate<float>(batch.rows * shape.hidden).data()),
       mixed(Activations::NewWide(batch, shape.routed_width)),
-      experts(expert_shape, shape.top_k, batch) {}
+      experts(expert_shape, shape.top_k, batch),
+      lookahead(expert_shape.experts, shape.top_k, batch) {}
 
-Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer, ExpertStore& store,
-                  const Batch& batch, const MoeScratch& s, const Activations& x, float* y) {
+Status MoeForward(const K3Shape& shape, const MoeWeights& weights, const MoeWeights* next,
+                  size_t layer, ExpertStore& store, const Batch& batch, const MoeScratch& s,
+                  const Activations& x, float* y) {
   const size_t d = shape.hidden;
   const MatMulJob inputs[] = {
       x.Times(weights.router, s.input, shape.moe_input_rows(), batch.rows),
@@ -79,9 +81,18 @@ Status MoeForward(const K3Shape& shape, const MoeWeights& weights, size_t layer,
   if (Status done = RouteRows(shape, weights, layer, batch, s); !done) return done;
   if (batch.observer != nullptr) s.experts.Report(batch.items, layer, *batch.observer);
   if (batch.expert_use != nullptr) s.experts.CountUse(batch.items, *batch.expert_use);
-  Status ran = s.experts.Run(store, layer, batch, s.routed, [&](const RoutedExperts::Slots& slots) {
+  const auto activate = [&](const RoutedExperts::Slots& slots) {
     Situ(slots.gate, slots.up, shape.situ, slots.gate);
-  });
+  };
+  const auto look_ahead = [&] {
+    if (next == nullptr) return;
+    s.lookahead.Run(
+        store, layer + 1, batch, x, next->router,
+        [&](std::span<float> scores, std::span<int32_t> picks, std::span<float> shares) {
+          return Route(scores, next->bias, shape.routed_scale, picks, shares);
+        });
+  };
+  Status ran = s.experts.Run(store, layer, batch, s.routed, activate, look_ahead);
   if (!ran) return ran;
   if (Status done = Combine(shape, weights, batch, s); !done) return done;
 

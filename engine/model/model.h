@@ -25,6 +25,7 @@
 
 #include "engine/base/result.h"
 #include "engine/format/spine_cache.h"
+#include "engine/model/stream_options.h"
 #include "engine/model/token_work.h"
 
 namespace mk {
@@ -181,6 +182,9 @@ struct LoadOptions {
   std::function<Status(uint64_t)> admit;
   // Worker threads for reading and packing.
   int threads = 1;
+  // Leave the routed experts in the file and keep what fits into a budget. Not set: all of them are
+  // read into memory.
+  std::optional<StreamOptions> stream;
   // Where prepared spines are kept and looked for. By default nowhere.
   SpineCacheOptions spine_cache;
 };
@@ -207,6 +211,13 @@ class Model {
   // Reads the weights in the form of one more precision; nothing to do if they are there. Errors as
   // LoadModel; the model is as before after one.
   virtual Status Prepare(Precision precision, const LoadOptions& options) const = 0;
+
+  // What streaming has done since the model was loaded; nothing when all experts are in memory. Any
+  // thread.
+  virtual std::optional<StreamStats> stream_stats() const { return std::nullopt; }
+  // Another budget for streamed experts. kInvalidArgument when the model is not streamed,
+  // kOutOfMemory when it is below what one token needs.
+  virtual Status SetStreamBudget(uint64_t bytes) const;
 
   // What one token costs in a prepared precision; kInvalidArgument for another one. Slow for models
   // of many experts: it goes through the table of tensors.

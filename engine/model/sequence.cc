@@ -16,4 +16,9 @@ Status Model::Lens(Executor&, Precision, std::span<const float>, const LensSink&
   return Fail(ErrorCode::kUnsupported, "this model has no head to look through");
 }
 
+Status Model::SetStreamBudget(uint64_t) const {
+  return Fail(ErrorCode::kInvalidArgument, "all experts of this model are in memory",
+              "load it with streaming");
+}
+
 }  // namespace mk
