@@ -12,6 +12,9 @@ namespace mk::cli {
 namespace {
 
 constexpr std::array kPrecisionNames = {"exact", "bf16", "q8"};
+constexpr std::array kStreamModes = {"auto", "on", "off"};
+constexpr std::array kStreamPolicies = {"aged", "lru", "lfu", "arc"};
+constexpr std::array kStreamIos = {"auto", "buffered", "threads"};
 constexpr std::array kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
 constexpr ConfigKey kKeys[] = {
@@ -88,6 +91,36 @@ constexpr ConfigKey kKeys[] = {
      .example = "\"64MiB\"",
      .fallback = "64MiB",
      .text = "weights of fewer bytes are prepared anew by every load"},
+    {.name = "stream",
+     .kind = ConfigKind::kChoice,
+     .example = "\"auto\"",
+     .fallback = "auto",
+     .text = "leave routed experts in the file of a model: auto, if it does not fit into the "
+             "budget; on; off",
+     .choices = kStreamModes},
+    {.name = "stream_memory",
+     .kind = ConfigKind::kSize,
+     .example = "\"8GiB\"",
+     .fallback = "auto",
+     .text = "bytes for experts of a streamed model; auto: three quarters of what is free"},
+    {.name = "stream_policy",
+     .kind = ConfigKind::kChoice,
+     .example = "\"aged\"",
+     .fallback = "aged",
+     .text = "which of them stay: aged (use counts that fade), lru, lfu or arc",
+     .choices = kStreamPolicies},
+    {.name = "stream_io",
+     .kind = ConfigKind::kChoice,
+     .example = "\"auto\"",
+     .fallback = "auto",
+     .text = "how they are read: auto, past the page cache by io_uring; buffered, through it; "
+             "threads, by pread",
+     .choices = kStreamIos},
+    {.name = "stream_prefetch",
+     .kind = ConfigKind::kBool,
+     .example = "true",
+     .fallback = "true",
+     .text = "read experts ahead that are likely to be needed, while that pays"},
     {.name = "count_experts",
      .kind = ConfigKind::kBool,
      .example = "true",

@@ -212,6 +212,9 @@ std::vector<protocol::JobSpec> SpecsOf(const BenchSettings& settings) {
 }  // namespace
 
 int BenchCommand(const Command& command, int argc, char** argv) {
+  if (command.describe == nullptr && argc > 1 && std::string_view(argv[1]) == "stream") {
+    return StreamBenchCommand(argc - 1, argv + 1);
+  }
   BenchSettings settings;
   if (auto code = ParseBench(command, argc, argv, settings)) return *code;
   if (settings.detach) return StartDetached(settings.access, SpecsOf(settings), settings.json);

@@ -206,7 +206,10 @@ Status Chat::Open() {
   Result<Session*> session = Connect();
   if (!session) return Fail(std::move(session.error()));
   const protocol::RunArgs& args = settings_.args;
-  protocol::LoadArgs load{args.model, {}, args.precision};
+  protocol::LoadArgs load;
+  load.model = args.model;
+  load.precision = args.precision;
+  load.stream = args.stream;
   auto loaded = RunJobFor<protocol::LoadDone>(**session, std::move(load), output_, !settings_.json);
   if (!loaded) {
     session_.reset();

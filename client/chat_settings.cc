@@ -84,6 +84,7 @@ std::optional<int> ParseChatOptions(const Command& command, int argc, char** arg
   AddInput(line, raw, options);
   AddForm(line, raw, options);
   line.AddModel(options.chat.args.model);
+  line.AddStream(options.chat.args.stream);
   raw.generation.AddSampling(line, options.chat.args,
                              "Seed of the first answer; the next ones have the next ones "
                              "(default: a new one for every answer)");

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/config_keys.h"
 #include "cli/nearest.h"
 #include "client/report.h"
 #include "client/wrapped_help.h"
@@ -170,6 +171,38 @@ void CommandLine::AddPriority(std::string& priority) {
                   "interactive, or background: only what others leave (default: " + usual + ")")
       ->type_name("PRIORITY")
       ->check(OneOf({protocol::kInteractive, protocol::kBackground}));
+}
+
+// Bytes of "512MiB", "8GiB"; a bare number counts MiB, as for the reference engine.
+static tl::expected<uint64_t, std::string> ParseMemorySize(const std::string& size) {
+  const bool bare = size.find_first_not_of("0123456789") == std::string::npos;
+  const auto value =
+      cli::ParseConfigValue(*cli::FindConfigKey("stream_memory"), bare ? size + "MiB" : size);
+  if (!value || std::get<int64_t>(*value) <= 0) {
+    return tl::unexpected("\"" + size + "\" is no size; write 512MiB or 8GiB");
+  }
+  return static_cast<uint64_t>(std::get<int64_t>(*value));
+}
+
+void CommandLine::AddStream(protocol::StreamWish& stream) {
+  CLI::Option* const on = app_.add_flag_callback(
+      "--stream", [&stream] { stream.stream = "on"; },
+      "Leave the experts in the file of the model, and keep those in use in memory (default: "
+      "where the model would not fit)");
+  CLI::Option* const off = app_.add_flag_callback(
+      "--no-stream", [&stream] { stream.stream = "off"; }, "Read all experts into memory");
+  app_.add_option_function<std::string>(
+          "--stream-ram",
+          [&stream](const std::string& size) {
+            const auto bytes = ParseMemorySize(size);
+            if (!bytes) throw CLI::ValidationError("--stream-ram", bytes.error());
+            stream.stream_memory = *bytes;
+          },
+          "Memory for streamed experts, such as 512MiB or 8GiB; a bare number counts MiB (default: "
+          "three quarters of what is free)")
+      ->type_name("SIZE")
+      ->excludes(off);
+  on->excludes(off);
 }
 
 void CommandLine::AddModel(protocol::ModelSelector& model) {

@@ -56,6 +56,8 @@ class CommandLine {
   void AddPrecision(std::string& precision, const std::string& doc);
   // --priority.
   void AddPriority(std::string& priority);
+  // --stream, --no-stream, --stream-ram.
+  void AddStream(protocol::StreamWish& stream);
   // --model, --vocab, --tokenizer-file.
   void AddModel(protocol::ModelSelector& model);
 

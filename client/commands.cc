@@ -131,7 +131,8 @@ constexpr std::array kCommands = {
     Command{"bench", "Measure the speed of a model against the roof of the machine",
             "  mk bench\n"
             "  mk bench --quick --precision q8\n"
-            "  mk bench ./model.bin --threads 1 --json",
+            "  mk bench ./model.bin --threads 1 --json\n"
+            "  mk bench stream ./model.bin    (experts on a slow disk: `mk bench stream --help`)",
             BenchCommand},
     Command{"jobs", "Long work that goes on by itself: list, watch, end and resume it",
             "  id=$(mk verify ./model.bin --detach)\n"

@@ -37,6 +37,7 @@ int DetokenizeCommand(const Command& command, int argc, char** argv);
 int VerifyCommand(const Command& command, int argc, char** argv);
 int BuildCommand(const Command& command, int argc, char** argv);
 int BenchCommand(const Command& command, int argc, char** argv);
+int StreamBenchCommand(int argc, char** argv);  // `mk bench stream`, from "stream" on
 int CacheReplayCommand(const Command& command, int argc, char** argv);
 int PckCommand(const Command& command, int argc, char** argv);
 int ServiceCommand(const Command& command, int argc, char** argv);

@@ -71,6 +71,7 @@ std::optional<int> ParseMapSettings(const Command& command, int argc, char** arg
   raw.generation.AddChat(line, settings.args);
   raw.generation.AddMemory(line, settings.args);
   line.AddModel(settings.args.model);
+  line.AddStream(settings.args.stream);
   raw.generation.AddSampling(line, settings.args,
                              "Seed of the first item; the next has the next one, whatever order "
                              "they run in (default: new ones)");

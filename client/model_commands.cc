@@ -94,6 +94,7 @@ int LoadCommand(const Command& command, int argc, char** argv) {
   line.AddPrecision(args.precision, "Arithmetic to be ready for");
   line.app().add_flag("--json", json, "One JSON object instead of text");
   line.AddModel(args.model);
+  line.AddStream(args.stream);
   line.AddAccess(access, true);
   if (auto code = line.Parse(argc, argv)) return *code;
   if (!model.empty() && !args.model.model.empty()) {

@@ -20,6 +20,12 @@ std::string StateText(const protocol::ModelStatus& model) {
   return "loading " + std::to_string(static_cast<int>(model.progress * 100)) + " %";
 }
 
+// What of its experts is in memory: "all", or "512 MiB of 1.1 GiB".
+std::string ExpertsText(const protocol::ModelStatus& model) {
+  if (!model.stream) return model.state == "ready" ? "all" : "";
+  return BytesText(model.stream->cached_bytes) + " of " + BytesText(model.stream->all_bytes);
+}
+
 // How long it stays: "pinned", "in use", "4 min 10 s", "for ever".
 std::string StaysText(const protocol::ModelStatus& model) {
   if (model.pinned) return "pinned";
@@ -60,15 +66,16 @@ std::string NamesText(const protocol::ModelsDone& done) {
 std::string LoadedText(const protocol::StatusDone& status) {
   std::string text;
   if (!status.models.empty()) {
-    TextTable table{Align::kLeft,  Align::kLeft, Align::kLeft, Align::kRight,
+    TextTable table{Align::kLeft,  Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft,
                     Align::kRight, Align::kLeft, Align::kLeft, Align::kLeft};
-    table.Add({"STATE", "ARCH", "PRECISION", "WEIGHTS", "STATES", "STAYS", "HOLDERS", "MODEL"});
+    table.Add({"STATE", "ARCH", "PRECISION", "WEIGHTS", "EXPERTS", "STATES", "STAYS", "HOLDERS",
+               "MODEL"});
     for (const auto& model : status.models) {
       const bool loading = model.state == "loading";
       const std::string holders = Joined(model.holders, ", ");
       table.Add({StateText(model), model.architecture.empty() ? "?" : model.architecture,
                  Joined(loading ? model.preparing : model.precisions),
-                 BytesText(Entry(model.memory, "weights")),
+                 BytesText(Entry(model.memory, "weights")), ExpertsText(model),
                  BytesText(Entry(model.memory, "sequences")), StaysText(model),
                  holders.empty() ? "-" : holders, model.path});
     }

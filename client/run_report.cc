@@ -32,6 +32,17 @@ std::string SpeculationText(const protocol::SpeculationReport& report) {
   return text.data();
 }
 
+// "experts 93.1 % from memory, 12 MiB read, waited 0.35 s"
+std::string StreamUseText(const protocol::StreamUse& use) {
+  std::array<char, 128> text;
+  const double share =
+      use.demands > 0 ? 100.0 * static_cast<double>(use.hits) / static_cast<double>(use.demands)
+                      : 100.0;
+  std::snprintf(text.data(), text.size(), "experts %.1f %% from memory, %s read, waited %.2f s",
+                share, BytesText(use.read_bytes).c_str(), use.stall_ms / 1e3);
+  return text.data();
+}
+
 }  // namespace
 
 std::string RunStatsText(const protocol::RunDone& done) {
@@ -56,7 +67,8 @@ std::string RunStatsText(const protocol::RunDone& done) {
                 done.trust.fingerprint.c_str());
   const std::string drafts =
       done.speculation ? "; " + SpeculationText(*done.speculation) : std::string();
-  return line.data() + drafts + saved;
+  const std::string streamed = done.stream ? "; " + StreamUseText(*done.stream) : std::string();
+  return line.data() + drafts + streamed + saved;
 }
 
 Json RunDoneJson(const protocol::RunDone& done) {

@@ -157,6 +157,7 @@ std::optional<int> ParseRunSettings(const Command& command, int argc, char** arg
   Raw raw;
   AddPromptOptions(line, raw, options);
   line.AddModel(options.args.model);
+  line.AddStream(options.args.stream);
   line.AddPriority(options.args.priority);
   raw.generation.AddSampling(line, options.args,
                              "Seed of sampling (default: a new one, shown by --stats)");

@@ -40,10 +40,33 @@ void Take(const ConfigValue& value, Precision& member) {
   if (const auto known = ParsePrecision(std::get<std::string>(value))) member = *known;
 }
 
+void Take(const ConfigValue& value, StreamMode& member) {
+  if (const auto known = ParseStreamMode(std::get<std::string>(value))) member = *known;
+}
+void Take(const ConfigValue& value, CachePolicyKind& member) {
+  if (const auto known = ParseCachePolicy(std::get<std::string>(value))) member = *known;
+}
+void Take(const ConfigValue& value, StreamIo& member) {
+  if (const auto known = ParseStreamIo(std::get<std::string>(value))) member = *known;
+}
+
+std::string_view NameOf(Precision precision) {
+  return PrecisionName(precision);
+}
+std::string_view NameOf(StreamMode mode) {
+  return StreamModeName(mode);
+}
+std::string_view NameOf(CachePolicyKind policy) {
+  return CachePolicyName(policy);
+}
+std::string_view NameOf(StreamIo io) {
+  return StreamIoName(io);
+}
+
 template <typename T>
 ConfigValue Give(const T& member) {
-  if constexpr (std::is_same_v<T, Precision>) {
-    return std::string(PrecisionName(member));
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(NameOf(member));
   } else if constexpr (std::is_same_v<T, std::chrono::milliseconds>) {
     return std::max<int64_t>(member.count(), -1);
   } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, uint64_t>) {
@@ -77,6 +100,11 @@ constexpr std::array kSettings = {
     Of<&Config::spine_cache>("spine_cache"),
     Of<&Config::spine_cache_limit>("spine_cache_limit"),
     Of<&Config::spine_cache_smallest>("spine_cache_smallest"),
+    Of<&Config::stream>("stream"),
+    Of<&Config::stream_memory>("stream_memory"),
+    Of<&Config::stream_policy>("stream_policy"),
+    Of<&Config::stream_io>("stream_io"),
+    Of<&Config::stream_prefetch>("stream_prefetch"),
     Of<&Config::count_experts>("count_experts"),
     Of<&Config::prefix_cache>("prefix_cache"),
     Of<&Config::prefix_cache_limit>("prefix_cache_limit"),

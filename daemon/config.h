@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/config_keys.h"
+#include "daemon/stream_wish.h"
 #include "engine/base/result.h"
 #include "engine/model/model.h"
 
@@ -30,6 +31,11 @@ struct Config {
   bool spine_cache = true;
   uint64_t spine_cache_limit = 0;  // bytes; 0: from the disk
   uint64_t spine_cache_smallest = SpineCacheOptions().smallest;
+  StreamMode stream = StreamMode::kAuto;
+  uint64_t stream_memory = 0;  // bytes; 0: from what is free
+  CachePolicyKind stream_policy = CachePolicyKind::kAged;
+  StreamIo stream_io = StreamIo::kAuto;
+  bool stream_prefetch = true;
   bool count_experts = false;
   bool prefix_cache = true;
   uint64_t prefix_cache_limit = 0;    // bytes; 0: from the budget

@@ -119,11 +119,16 @@ size_t ModelRegistry::LoadsUnderWay() const {
 
 Result<ModelRegistry::Entry*> ModelRegistry::Acquire(
     const ModelRef& ref, Precision precision, uint64_t request,
-    std::optional<std::chrono::milliseconds> keep_alive) {
+    std::optional<std::chrono::milliseconds> keep_alive, const protocol::StreamWish& stream) {
   auto opened = OpenForReading(ref.path);
   if (!opened) return Fail(opened.error());
   Heritage heritage;
   Entry* entry = FindCurrent(ref, opened->identity, heritage);
+  if (entry != nullptr && entry->idle() && Contradicts(stream, *entry->loaded->model)) {
+    heritage = {entry->keep_alive, entry->pinned};
+    Drop(entry->id);
+    entry = nullptr;
+  }
   const bool known =
       entry != nullptr &&
       (entry->Holds(precision) || entry->preparing.find(precision) != entry->preparing.end());
@@ -131,7 +136,10 @@ Result<ModelRegistry::Entry*> ModelRegistry::Acquire(
     return Fail(ErrorCode::kOutOfMemory, "too many models are waiting to be loaded",
                 "try again when some are done");
   }
-  if (entry == nullptr) entry = AddEntry(ref, opened->identity, heritage);
+  if (entry == nullptr) {
+    entry = AddEntry(ref, opened->identity, heritage);
+    entry->stream = WithWish(stream_, stream);
+  }
   if (keep_alive) entry->keep_alive = *keep_alive;
   entry->last_used = Clock::now();
   if (entry->Holds(precision)) {
@@ -172,12 +180,22 @@ LoadOptions ModelRegistry::OptionsOf(uint64_t id, Precision precision,
   return options;
 }
 
+// Streams what is to be streamed, with three quarters of what is free or could be freed.
+void ModelRegistry::SetStreamOf(const Entry& entry, LoadOptions& options) const {
+  if (entry.stream.mode == StreamMode::kOff) return;
+  options.stream = entry.stream.options;
+  options.hot_set_folder = entry.stream.hot_set_folder;
+  if (entry.stream.mode == StreamMode::kAuto) options.stream_above = ledger_.budget();
+  options.stream_room = (ledger_.available() + Expendable()) / 4 * 3;
+}
+
 void ModelRegistry::StartTask(Entry& entry, Precision precision, Preparation& preparation) {
   preparation.give_up = std::make_shared<std::atomic<bool>>(false);
   preparation.progress = 0;
+  LoadOptions chosen = OptionsOf(entry.id, precision, preparation.give_up);
+  SetStreamOf(entry, chosen);
   auto task = [this, id = entry.id, ref = entry.ref, loaded = entry.loaded, precision,
-               give_up = preparation.give_up,
-               options = OptionsOf(entry.id, precision, preparation.give_up)] {
+               give_up = preparation.give_up, options = std::move(chosen)] {
     Admission admission(ledger_, ref.path);
     LoadOptions admitted = options;
     admitted.admit = [&admission](uint64_t bytes) { return admission.Admit(bytes); };
@@ -270,7 +288,8 @@ void ModelRegistry::TakeGain(Entry& entry, Precision precision, LoadFinished::Ga
   }
   entry.loaded = std::move(gain.model);
   metrics_.Add(Counter::kModelsLoaded);
-  spdlog::info("loaded {} for {} ({} MiB resident{})", entry.ref.path, name, mebibytes,
+  spdlog::info("loaded {} for {} ({} MiB resident{}{})", entry.ref.path, name, mebibytes,
+               entry.loaded->model->stream_stats() ? ", experts streamed" : "",
                entry.loaded->model->spine_cached(precision) ? ", from the spine cache" : "");
   for (const auto& warning : entry.loaded->warnings) spdlog::warn("{}", warning);
 }

@@ -35,6 +35,7 @@
 #include "daemon/prefix_cache.h"
 #include "daemon/sessions/session_states.h"
 #include "daemon/step_task.h"
+#include "daemon/stream_wish.h"
 #include "daemon/task_thread.h"
 #include "engine/base/file.h"
 #include "engine/base/result.h"
@@ -109,6 +110,7 @@ class ModelRegistry {
     std::chrono::milliseconds keep_alive{0};
     Clock::time_point last_used;
     bool superseded = false;  // the file changed: goes with its last user
+    StreamSettings stream;    // how it is loaded
 
     bool Holds(Precision precision) const { return loaded && loaded->model->prepared(precision); }
     size_t waiting() const;
@@ -130,11 +132,15 @@ class ModelRegistry {
   void SetThreads(int threads) { threads_ = threads; }
   // Of loads from now on.
   void SetSpineCache(SpineCacheOptions options) { spine_cache_ = std::move(options); }
+  void SetStream(const StreamSettings& settings) { stream_ = settings; }
 
   // The model, with `request` among its users if it holds the precision, else among those that wait
-  // for it. Errors: those of opening the file; kOutOfMemory when too many loads wait.
+  // for it. `stream`: how it is loaded if it is not loaded; a loaded one that contradicts it and
+  // has no users is loaded again. Errors: those of opening the file; kOutOfMemory when too many
+  // loads wait.
   Result<Entry*> Acquire(const ModelRef& ref, Precision precision, uint64_t request,
-                         std::optional<std::chrono::milliseconds> keep_alive = std::nullopt);
+                         std::optional<std::chrono::milliseconds> keep_alive = std::nullopt,
+                         const protocol::StreamWish& stream = {});
   // The request needs the model no more (or waits for it no more: the last one to leave a load
   // ends it).
   void Release(uint64_t request);
@@ -183,6 +189,7 @@ class ModelRegistry {
   size_t LoadsUnderWay() const;
   void StartTasks(Entry& entry);
   void StartTask(Entry& entry, Precision precision, Preparation& preparation);
+  void SetStreamOf(const Entry& entry, LoadOptions& options) const;
   LoadOptions OptionsOf(uint64_t id, Precision precision,
                         std::shared_ptr<const std::atomic<bool>> give_up) const;
   void TakeGain(Entry& entry, Precision precision, LoadFinished::Gain gain);
@@ -196,6 +203,7 @@ class ModelRegistry {
   std::chrono::milliseconds keep_alive_{std::chrono::minutes(10)};
   int threads_ = 1;
   SpineCacheOptions spine_cache_;
+  StreamSettings stream_;
   uint64_t next_id_ = 1;
   size_t tasks_ = 0;  // posted to the loader and not reported yet
   std::map<uint64_t, std::unique_ptr<Entry>> entries_;

@@ -20,6 +20,13 @@ const protocol::ModelSelector& SelectorOf(const ClientRequest& request) {
   return std::get<protocol::RunArgs>(request.args).model;
 }
 
+const protocol::StreamWish& StreamWishOf(const ClientRequest& request) {
+  static const protocol::StreamWish kNone;
+  if (const auto* load = std::get_if<protocol::LoadArgs>(&request.args)) return load->stream;
+  if (const auto* run = std::get_if<protocol::RunArgs>(&request.args)) return run->stream;
+  return kNone;
+}
+
 std::optional<std::chrono::milliseconds> KeepAliveOf(const ClientRequest& request) {
   const auto* load = std::get_if<protocol::LoadArgs>(&request.args);
   if (load == nullptr || !load->keep_alive_ms) return std::nullopt;
@@ -143,6 +150,7 @@ protocol::ModelStatus StatusOf(const Core& core, const ModelRegistry::Entry& ent
     status.fingerprint = info.fingerprint;
     status.memory_bytes = entry.loaded->model->resident_bytes();
     status.chat_dialect = DialectOf(*entry.loaded);
+    status.stream = StreamStatusOf(*entry.loaded->model);
     if (entry.idle()) {
       status.idle_ms = static_cast<uint64_t>(MillisecondsSince(entry.last_used, now));
     }
@@ -197,6 +205,12 @@ void ModelService::FinishLoad(ClientRequest& request, ModelRegistry::Entry& entr
   done.spine_cached = entry.loaded->model->spine_cached(request.precision);
   done.load_ms = static_cast<uint64_t>(std::llround(request.load_ms));
   done.warnings = entry.loaded->warnings;
+  if (Contradicts(std::get<protocol::LoadArgs>(request.args).stream, *entry.loaded->model)) {
+    done.warnings.push_back("it is in use, and stays as it was loaded: " +
+                            std::string(done.model.stream ? "its experts are streamed with " +
+                                                                BytesText(done.model.stream->budget)
+                                                          : "all its experts are in memory"));
+  }
   if (!entry.loaded->tokenizer) done.warnings.push_back(entry.loaded->tokenizer_error.ToString());
   core_.clients.Finish(request, std::move(done));
 }
@@ -244,7 +258,8 @@ void ModelService::Acquire(ClientRequest& request, const protocol::ModelSelector
   auto ref = ResolveSelector(core_, selector);
   if (!ref) return core_.clients.Finish(request, ref.error());
   request.model_path = ref->path;
-  auto entry = core_.registry.Acquire(*ref, request.precision, request.key, keep_alive);
+  auto entry = core_.registry.Acquire(*ref, request.precision, request.key, keep_alive,
+                                      StreamWishOf(request));
   if (!entry) return core_.clients.Finish(request, ToModelError(entry.error()));
   request.phase = RequestPhase::kLoading;
   // As the registry found it: a small preparation may be over by now, and tells so by its own

@@ -7,6 +7,7 @@
 #include "daemon/errors.h"
 #include "daemon/run_sampling.h"
 #include "daemon/speculation.h"
+#include "daemon/stream_wish.h"
 #include "engine/model/state.h"
 
 namespace mk::daemon {
@@ -207,6 +208,7 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
   if (args.want_hidden || args.want_routes) {
     capture_.emplace(model().info().layers, args.want_hidden, args.want_routes);
   }
+  stream_before_ = model().stream_stats();
   looks_.emplace(*plan_.loaded, plan_.precision, args, capture_ ? &*capture_ : nullptr);
 }
 
@@ -545,6 +547,7 @@ protocol::RunDone RunTask::Done() const {
   done.prefix = prefix_;
   AddTokenTimes(done.timing);
   if (const auto* stats = generation_->speculation()) done.speculation = ReportOf(*stats);
+  done.stream = StreamUseSince(stream_before_, model());
   looks_->AddTo(done);
 
   protocol::RunOptions& options = done.options;

@@ -93,6 +93,7 @@ class RunTask : public StepTask {
   void AddTokenTimes(protocol::Timing& timing) const;
 
   Plan plan_;
+  std::optional<StreamStats> stream_before_;  // of a streamed model
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Generation> generation_;
   std::optional<TensorCapture> capture_;

@@ -48,6 +48,17 @@ SpineCacheOptions SpineCacheOf(const Config& config) {
   return options;
 }
 
+StreamSettings StreamOf(const Config& config) {
+  StreamSettings settings;
+  settings.mode = config.stream;
+  settings.options.budget = config.stream_memory;
+  settings.options.policy = config.stream_policy;
+  settings.options.io = config.stream_io;
+  settings.hot_set_folder = (CacheDirectory() / "experts").string();
+  if (!config.stream_prefetch) settings.options.prefetch = {};
+  return settings;
+}
+
 }  // namespace
 
 uint64_t PrefixLimit(const Config& config, uint64_t budget) {
@@ -118,6 +129,7 @@ Result<std::unique_ptr<Server>> Server::Create(ServerSetup setup) {
   parts->registry->SetKeepAlive(config.keep_alive);
   parts->registry->SetThreads(parts->threads);
   parts->registry->SetSpineCache(SpineCacheOf(config));
+  parts->registry->SetStream(StreamOf(config));
   parts->scheduler = std::make_unique<Scheduler>(
       *parts->executor, parts->metrics, parts->ledger,
       [&events](SchedulerEvent event) { events.Push(std::move(event)); }, parts->limits);
@@ -185,6 +197,7 @@ void Server::ApplyConfig(Config config) {
   parts_->registry->SetKeepAlive(core_.config.keep_alive);
   parts_->count_experts.store(core_.config.count_experts);
   parts_->registry->SetSpineCache(SpineCacheOf(core_.config));
+  parts_->registry->SetStream(StreamOf(core_.config));
   jobs_.ApplyConfig();
   sessions_.ApplyConfig();
   parts_->ledger.SetBudget(core_.config.memory > 0 ? core_.config.memory : DefaultMemoryBudget());

@@ -43,6 +43,7 @@
 #include "protocol/score_messages.h"
 #include "protocol/session_messages.h"
 #include "protocol/speculation_messages.h"
+#include "protocol/stream_messages.h"
 #include "protocol/version.h"
 
 namespace mk::protocol {
@@ -73,7 +74,8 @@ struct LoadArgs {
   // Time without use after which it goes; -1: never for that reason; none: the daemon's setting.
   std::optional<int64_t> keep_alive_ms;
   std::string precision = kAutoPrecision;
-  bool pin = false;  // until it is unloaded: neither time nor others' need of room make it go
+  bool pin = false;   // until it is unloaded: neither time nor others' need of room make it go
+  StreamWish stream;  // loads it again if it is loaded otherwise and nobody uses it
   bool operator==(const LoadArgs&) const = default;
 };
 
@@ -99,6 +101,7 @@ inline constexpr const char* kBackground = "background";
 
 struct RunArgs {
   ModelSelector model;
+  StreamWish stream;
   // Exactly one of the three; in a session no messages. In a session or with `memory`, and with
   // `raw`, perhaps none at all.
   std::optional<std::string> prompt;        // UTF-8
@@ -367,6 +370,7 @@ struct ModelStatus {
   std::optional<uint64_t> expires_ms;      // when it goes if nobody uses it; none: not by itself
   std::map<std::string, uint64_t> memory;  // bytes: "weights", "sequences" of the runs on it
   std::vector<std::string> holders;        // requests that use it: "CLIENT OP"
+  std::optional<StreamStatus> stream;      // if its experts stay in the file
   bool operator==(const ModelStatus&) const = default;
 };
 
@@ -528,6 +532,7 @@ struct RunDone {
   std::optional<SessionStep> session;            // of a run in one
   std::optional<SavedPack> saved;                // with RunArgs::save
   std::optional<SpeculationReport> speculation;  // with RunArgs::spec or spec_rosa
+  std::optional<StreamUse> stream;               // on a model whose experts stay in the file
   std::optional<ExpertTally> experts;            // with RunArgs::want_experts
   bool operator==(const RunDone&) const = default;
 };

@@ -15,6 +15,7 @@
 #include "protocol/score_fields.h"
 #include "protocol/session_fields.h"
 #include "protocol/speculation_fields.h"
+#include "protocol/stream_fields.h"
 
 namespace mk::protocol {
 
@@ -102,7 +103,8 @@ struct Schema<ModelStatus> {
       Optional("preparing", &ModelStatus::preparing),
       Optional("chat_dialect", &ModelStatus::chat_dialect),
       Optional("pinned", &ModelStatus::pinned), Optional("expires_ms", &ModelStatus::expires_ms),
-      Optional("memory", &ModelStatus::memory), Optional("holders", &ModelStatus::holders));
+      Optional("memory", &ModelStatus::memory), Optional("holders", &ModelStatus::holders),
+      Optional("stream", &ModelStatus::stream));
 };
 
 template <>
@@ -226,7 +228,8 @@ struct Schema<RunDone> {
       Required("options", &RunDone::options), Required("trust", &RunDone::trust),
       Required("warnings", &RunDone::warnings), Optional("prefix", &RunDone::prefix),
       Optional("session", &RunDone::session), Optional("saved", &RunDone::saved),
-      Optional("speculation", &RunDone::speculation), Optional("experts", &RunDone::experts));
+      Optional("speculation", &RunDone::speculation), Optional("stream", &RunDone::stream),
+      Optional("experts", &RunDone::experts));
 };
 
 template <>

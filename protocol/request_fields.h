@@ -5,6 +5,7 @@
 #include "protocol/field.h"
 #include "protocol/messages.h"
 #include "protocol/sampling_fields.h"
+#include "protocol/stream_fields.h"
 
 namespace mk::protocol {
 
@@ -72,7 +73,8 @@ struct Schema<LoadArgs> {
                "unload after so long without use; -1: never", Rule{}.Range(-1, 1e15)),
       Optional("pin", &LoadArgs::pin, "keep it until it is unloaded, whoever needs the room"),
       Optional("precision", &LoadArgs::precision,
-               "arithmetic to be ready for; auto: the daemon's setting", kPrecisionRule));
+               "arithmetic to be ready for; auto: the daemon's setting", kPrecisionRule),
+      Inline(&LoadArgs::stream));
 };
 
 template <>
@@ -95,7 +97,7 @@ struct Schema<ConversationMessage> {
 template <>
 struct Schema<RunArgs> {
   static constexpr auto fields = std::make_tuple(
-      Inline(&RunArgs::model),
+      Inline(&RunArgs::model), Inline(&RunArgs::stream),
       Optional("prompt", &RunArgs::prompt, "text to continue or to answer; this, ids or messages",
                Rule{}.NotEmpty()),
       Optional("ids", &RunArgs::ids, "token ids to continue, taken as they are", kIdsRule),

@@ -8,7 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build_packages=(
   g++ cmake ninja-build git ca-certificates pkg-config
   libhwy-dev libmsgpack-cxx-dev cppzmq-dev libzmq3-dev libcli11-dev nlohmann-json3-dev
-  libtomlplusplus-dev libspdlog-dev libsystemd-dev libxxhash-dev libexpected-dev libedit-dev
+  libtomlplusplus-dev libspdlog-dev libsystemd-dev libxxhash-dev libexpected-dev libedit-dev liburing-dev
 )
 # systemd: systemd-analyze checks the units.
 test_packages=(libgtest-dev libbenchmark-dev python3 python3-venv python3-pip systemd)

@@ -26,7 +26,9 @@ struct BatchRows {
   Precision precision = Precision::kExact;  // of all items
   // About what the pieces of a layer between its products take per row.
   uint64_t row_nanoseconds = 1000;
-  ExpertUse* expert_use = nullptr;  // counts what layers of experts read; may be null
+  ExpertUse* expert_use = nullptr;             // counts what layers of experts read; may be null
+  ExpertAccess experts = ExpertAccess::kWait;  // of all items
+  std::span<uint64_t> shadowed = {};  // [rows] with kShadow: counts picks that shadows serve
 };
 
 // `S`: the sequences of an architecture.
@@ -60,6 +62,26 @@ void SendOutput(const Batch& batch, const float* rows, size_t width) {
     if (!batch.observer->WantsOutput(item.index)) continue;
     batch.observer->OnOutput(item.index, item.position,
                              {rows + item.first_row * width, item.tokens * width});
+  }
+}
+
+// BatchRows::shadowed of a batch.
+inline std::span<uint64_t> ShadowCounts(ScratchArena& scratch, ExpertAccess experts, size_t rows) {
+  if (experts == ExpertAccess::kWait) return {};
+  const std::span<uint64_t> counts = scratch.Allocate<uint64_t>(rows);
+  std::fill(counts.begin(), counts.end(), 0);
+  return counts;
+}
+
+// Adds up what shadows served of every item.
+template <typename Item, typename Batch>
+void TellShadowed(const Batch& batch, std::span<ForwardItem> items) {
+  if (batch.shadowed.empty()) return;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = batch.items[i];
+    for (const uint64_t picks : batch.shadowed.subspan(item.first_row, item.tokens)) {
+      items[i].shadowed += picks;
+    }
   }
 }
 

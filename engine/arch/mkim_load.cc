@@ -1,6 +1,7 @@
 // Loading: measure, refuse what does not fit, allocate, read.
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <string>
 #include <utility>
@@ -33,6 +34,7 @@ struct MkimModel::Planned {
 struct MkimModel::ExpertPlan {
   uint64_t bytes = 0;
   std::optional<ExpertTable> table;
+  StreamOptions stream;
 };
 
 MkimModel::MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts,
@@ -115,22 +117,34 @@ Status MkimModel::ReadSpine(Precision precision, size_t bytes, const LoadOptions
   return {};
 }
 
-Status MkimModel::MeasureExperts(const LoadOptions& options, ExpertPlan& plan) const {
-  if (!options.stream) {
+// `rest`: what the model takes beside its experts.
+Status MkimModel::MeasureExperts(const LoadOptions& options, uint64_t rest,
+                                 ExpertPlan& plan) const {
+  const bool always = options.stream && options.stream_above == 0;
+  if (info_.experts == 0 || !always) {
     Result<uint64_t> bytes = ResidentExperts::Measure(*file_, expert_shape_);
     if (!bytes) return Fail(bytes.error());
     plan.bytes = *bytes;
-    return {};
+    if (info_.experts == 0 || !options.stream || rest + *bytes <= options.stream_above) return {};
   }
   Result<ExpertTable> table = ExpertTable::Create(*file_, expert_shape_);
   if (!table) return Fail(table.error());
-  plan.bytes = options.stream->budget + StreamedExperts::TableBytes(*table);
+  plan.stream = *options.stream;
+  const uint64_t tables = StreamedExperts::TableBytes(*table);
+  if (plan.stream.budget == 0) {
+    const uint64_t room = options.stream_room > rest + tables ? options.stream_room - rest - tables
+                          : options.stream_room == 0          ? std::numeric_limits<uint64_t>::max()
+                                                              : 0;
+    const uint64_t smallest = StreamedExperts::SmallestBudget(*table, info_.top_k);
+    plan.stream.budget =
+        std::clamp(room, smallest, std::max(smallest, StreamedExperts::LargestBudget(*table)));
+  }
+  plan.bytes = plan.stream.budget + tables;
   plan.table = std::move(*table);
   return {};
 }
 
-Status MkimModel::OpenExperts(const LoadOptions& options, ExpertPlan plan, ThreadPool& pool,
-                              LoadProgress& progress) {
+Status MkimModel::OpenExperts(ExpertPlan plan, ThreadPool& pool, LoadProgress& progress) {
   if (!plan.table) {
     Result<std::unique_ptr<ResidentExperts>> experts =
         ResidentExperts::Load(*file_, expert_shape_, codebook_.data(), pool, progress);
@@ -139,7 +153,7 @@ Status MkimModel::OpenExperts(const LoadOptions& options, ExpertPlan plan, Threa
     return {};
   }
   Result<std::unique_ptr<StreamedExperts>> experts = StreamedExperts::Create(
-      file_, std::move(*plan.table), info_.top_k, codebook_.data(), *options.stream);
+      file_, std::move(*plan.table), info_.top_k, codebook_.data(), plan.stream);
   if (!experts) return Fail(experts.error());
   streamed_ = experts->get();
   experts_ = std::move(*experts);
@@ -153,24 +167,26 @@ Status MkimModel::LoadParts(const LoadOptions& options) {
   Result<SpinePlan> spine_plan = MeasureSpine(options.precision);
   if (!spine_plan) return Fail(spine_plan.error());
   ExpertPlan expert_plan;
-  if (Status measured = MeasureExperts(options, expert_plan); !measured) return measured;
-  const uint64_t total = *table_bytes + spine_plan->bytes + expert_plan.bytes;
+  const uint64_t rest = *table_bytes + spine_plan->bytes;
+  if (Status measured = MeasureExperts(options, rest, expert_plan); !measured) return measured;
+  const uint64_t total = rest + expert_plan.bytes;
   if (Status admitted = Admit(total, options); !admitted) return admitted;
 
   Result<std::unique_ptr<ThreadPool>> pool = LoadingPool(options);
   if (!pool) return Fail(pool.error());
-  const uint64_t left_in_file = options.stream ? file_->resources().expert_bytes : 0;
+  const uint64_t left_in_file = expert_plan.table ? file_->resources().expert_bytes : 0;
   LoadProgress progress(options.progress, file_->identity().size - left_in_file, file_->path());
   if (Status read = ReadTables(*table_bytes, **pool, progress); !read) return read;
   Planned spine;
   Status read = ReadSpine(options.precision, spine_plan->bytes, options, **pool, progress, spine);
   if (!read) return read;
-  Status opened = OpenExperts(options, std::move(expert_plan), **pool, progress);
+  Status opened = OpenExperts(std::move(expert_plan), **pool, progress);
   if (!opened) return opened;
   if (Status same = file_->Unchanged(); !same) return same;
   if (Status done = progress.Finish(); !done) return done;
   resident_bytes_ = *table_bytes;
   TakeSpine(options.precision, std::move(spine), options);
+  RestoreHotSet(options.hot_set_folder);
   return {};
 }
 

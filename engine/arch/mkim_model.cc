@@ -1,5 +1,6 @@
 #include "engine/arch/mkim_model.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "engine/arch/forward_checks.h"
 #include "engine/model/executor.h"
 #include "engine/parallel/flush_denormals.h"
+#include "engine/stream/hot_set.h"
 
 namespace mk {
 
@@ -15,6 +17,28 @@ Status MkimModel::CheckPrepared(Precision precision) const {
   return Fail(ErrorCode::kInvalidArgument,
               "this model is not loaded in the precision " + std::string(PrecisionName(precision)),
               "prepare the precision first");
+}
+
+MkimModel::~MkimModel() {
+  if (streamed_ == nullptr || hot_set_path_.empty()) return;
+  std::vector<ExpertKey> keys = streamed_->Hot();
+  if (keys.empty()) return;
+  // Nobody is left to be told that it failed, and nothing but time is lost.
+  (void)WriteHotSet(hot_set_path_,
+                    {info_.fingerprint, static_cast<uint32_t>(expert_shape_.in_layer.size()),
+                     static_cast<uint32_t>(expert_shape_.experts), std::move(keys)});
+}
+
+// Brings back what was in memory when the model was left.
+void MkimModel::RestoreHotSet(const std::string& folder) {
+  if (streamed_ == nullptr || folder.empty()) return;
+  hot_set_path_ = HotSetPath(folder, info_.fingerprint);
+  const Result<HotSet> set = ReadHotSet(hot_set_path_);
+  if (!set || set->fingerprint != info_.fingerprint ||
+      set->layers != expert_shape_.in_layer.size() || set->experts != expert_shape_.experts) {
+    return;
+  }
+  streamed_->Warm(set->keys);
 }
 
 std::optional<StreamStats> MkimModel::stream_stats() const {
@@ -57,28 +81,42 @@ Result<TokenWork> MkimModel::Work(Precision precision) const {
   return work;
 }
 
-// One pass for every precision among the items.
+// One pass for every precision and access to experts among the items.
 Status MkimModel::RunGroups(Executor& executor, std::span<ForwardItem> items,
                             ForwardObserver* observer) const {
+  for (size_t p = 0; p < kPrecisions; ++p) {
+    for (const ExpertAccess access : {ExpertAccess::kWait, ExpertAccess::kShadow}) {
+      Status done = RunGroup(executor, items, static_cast<Precision>(p), access, observer);
+      if (!done) return done;
+    }
+  }
+  return {};
+}
+
+// A pass over those of the items that are of this kind, if there are any.
+Status MkimModel::RunGroup(Executor& executor, std::span<ForwardItem> items, Precision precision,
+                           ExpertAccess experts, ForwardObserver* observer) const {
+  const auto belongs = [&](const ForwardItem& item) {
+    const auto* sequence = static_cast<const ModelSequence*>(item.sequence);
+    return sequence->options().precision == precision && item.experts == experts;
+  };
+  if (std::none_of(items.begin(), items.end(), belongs)) return {};
   ScratchArena& scratch = executor.scratch();
   const std::span<ForwardItem> group = scratch.Allocate<ForwardItem>(items.size());
   const std::span<size_t> indices = scratch.Allocate<size_t>(items.size());
-  for (size_t p = 0; p < kPrecisions; ++p) {
-    const auto precision = static_cast<Precision>(p);
-    size_t count = 0;
-    for (size_t i = 0; i < items.size(); ++i) {
-      const auto* sequence = static_cast<const ModelSequence*>(items[i].sequence);
-      if (sequence->options().precision != precision) continue;
-      group[count] = items[i];
-      indices[count++] = i;
-    }
-    if (count == 0) continue;
-    Status done = Run({executor, precision, *Weights(precision), group.first(count),
-                       indices.first(count), observer});
-    if (!done) return done;
-    for (const ForwardItem& item : group.first(count)) {
-      static_cast<ModelSequence*>(item.sequence)->Advance(item.tokens.size());
-    }
+  size_t count = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!belongs(items[i])) continue;
+    group[count] = items[i];
+    group[count].shadowed = 0;
+    indices[count++] = i;
+  }
+  Status done = Run({executor, precision, *Weights(precision), group.first(count),
+                     indices.first(count), observer, experts});
+  if (!done) return done;
+  for (size_t i = 0; i < count; ++i) {
+    static_cast<ModelSequence*>(group[i].sequence)->Advance(group[i].tokens.size());
+    items[indices[i]].shadowed = group[i].shadowed;
   }
   return {};
 }

@@ -28,7 +28,8 @@
 
 namespace mk {
 
-// The items of one precision in a call of Forward. The sequences are of the model's own kind.
+// The items of one precision and one access to experts in a call of Forward. The sequences are of
+// the model's own kind.
 struct ForwardGroup {
   Executor& executor;
   Precision precision;
@@ -36,6 +37,7 @@ struct ForwardGroup {
   std::span<ForwardItem> items;
   std::span<const size_t> indices;  // of the items in the call of Forward
   ForwardObserver* observer;
+  ExpertAccess experts = ExpertAccess::kWait;  // of all items
 };
 
 // Residual streams that leave for the head before the last layer. See Model::Lens.
@@ -52,6 +54,8 @@ class MkimModel : public Model, public StateKeeper {
   // Errors as LoadModel.
   static Result<std::shared_ptr<const Model>> Load(std::shared_ptr<MkimModel> model,
                                                    const LoadOptions& options);
+
+  ~MkimModel() override;
 
   const ModelInfo& info() const override { return info_; }
   uint64_t resident_bytes() const override {
@@ -121,9 +125,9 @@ class MkimModel : public Model, public StateKeeper {
   Status LoadParts(const LoadOptions& options);
   Result<uint64_t> MeasureTables();
   Status ReadTables(size_t bytes, ThreadPool& pool, LoadProgress& progress);
-  Status MeasureExperts(const LoadOptions& options, ExpertPlan& plan) const;
-  Status OpenExperts(const LoadOptions& options, ExpertPlan plan, ThreadPool& pool,
-                     LoadProgress& progress);
+  Status MeasureExperts(const LoadOptions& options, uint64_t rest, ExpertPlan& plan) const;
+  Status OpenExperts(ExpertPlan plan, ThreadPool& pool, LoadProgress& progress);
+  void RestoreHotSet(const std::string& folder);
   Result<SpinePlan> MeasureSpine(Precision precision) const;
   Status ReadSpine(Precision precision, size_t bytes, const LoadOptions& options, ThreadPool& pool,
                    LoadProgress& progress, Planned& out) const;
@@ -134,6 +138,8 @@ class MkimModel : public Model, public StateKeeper {
   Result<const ModelSequence*> OwnSequence(const Sequence& sequence) const;
   Status RunGroups(Executor& executor, std::span<ForwardItem> items,
                    ForwardObserver* observer) const;
+  Status RunGroup(Executor& executor, std::span<ForwardItem> items, Precision precision,
+                  ExpertAccess experts, ForwardObserver* observer) const;
 
   std::shared_ptr<const MkimFile> file_;
   const ExpertShape expert_shape_;
@@ -143,6 +149,7 @@ class MkimModel : public Model, public StateKeeper {
   std::span<const float> codebook_;  // of VQ1 experts, or empty
   std::unique_ptr<ExpertStore> experts_;
   StreamedExperts* streamed_ = nullptr;  // experts_, if they are streamed
+  std::string hot_set_path_;             // empty: none is kept
 
   // Spines by precision: added under the mutex, then read without it.
   mutable std::mutex prepare_mutex_;

@@ -225,10 +225,41 @@ Status RoutedExperts::RunReady(size_t ready, const BatchRows& batch, const Activ
                                                       : RunSliced(ready, batch, x, activation);
 }
 
+// Counts for every row what shadows serve, and collects the experts that are to be given back at
+// the front of pending_. Returns how many those are.
+size_t RoutedExperts::CountShadows(std::span<const uint32_t> active,
+                                   std::span<uint64_t> shadowed) const {
+  size_t own = 0;
+  for (size_t a = 0; a < active.size(); ++a) {
+    if (!experts_[a].shadow) {
+      pending_[own++] = active[a];
+      continue;
+    }
+    for (size_t slot = first_[a]; slot < first_[a + 1]; ++slot) ++shadowed[rows_[slot]];
+  }
+  return own;
+}
+
+// With what is in memory, and with shadows of the rest.
+Status RoutedExperts::RunNow(ExpertStore& store, size_t layer, std::span<const uint32_t> active,
+                             const BatchRows& batch, const Activations& x,
+                             Activation activation) const {
+  Status held = store.AcquireNow(layer, active, experts_.first(active.size()));
+  if (!held) return held;
+  const std::span<const uint32_t> own = pending_.first(CountShadows(active, batch.shadowed));
+  FindReady(active, active);
+  Status done = RunReady(active.size(), batch, x, activation);
+  store.Release(layer, own);
+  return done;
+}
+
 Status RoutedExperts::Run(ExpertStore& store, size_t layer, const BatchRows& batch,
                           const Activations& x, Activation activation,
                           FunctionRef<void()> meanwhile) const {
   const std::span<const uint32_t> active = GroupByExpert();
+  if (batch.experts == ExpertAccess::kShadow) {
+    return RunNow(store, layer, active, batch, x, activation);
+  }
   std::copy(active.begin(), active.end(), pending_.begin());
   Lease lease(store, layer, pending_.first(active.size()));
   meanwhile();

@@ -98,6 +98,9 @@ class RoutedExperts {
   void Activate(size_t begin, size_t end, Activation activation) const;
   void RunExpert(const Expert& expert, const ExpertWeights* next, const Activations& x,
                  Activation activation) const;
+  Status RunNow(ExpertStore& store, size_t layer, std::span<const uint32_t> active,
+                const BatchRows& batch, const Activations& x, Activation activation) const;
+  size_t CountShadows(std::span<const uint32_t> active, std::span<uint64_t> shadowed) const;
   Status RunReady(size_t ready, const BatchRows& batch, const Activations& x,
                   Activation activation) const;
   bool OneWorkerPerExpert(size_t ready, size_t workers) const;

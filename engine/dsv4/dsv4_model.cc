@@ -76,12 +76,14 @@ Status Dsv4Model::Run(const ForwardGroup& group) const {
   }
   // Of norms, mixers and activations: measured at 512 channels.
   const uint64_t row_nanoseconds = 1000 + 6 * shape_->hidden;
-  const Batch batch{{group.executor.pool(), scratch, rows, group.observer, group.precision,
-                     row_nanoseconds, &group.executor.expert_use()},
-                    items};
+  const Batch batch{
+      {group.executor.pool(), scratch, rows, group.observer, group.precision, row_nanoseconds,
+       &group.executor.expert_use(), group.experts, ShadowCounts(scratch, group.experts, rows)},
+      items};
   ForwardPass pass(*shape_, static_cast<const Dsv4Weights&>(group.weights), tables_, expert_shape(),
                    experts(), batch);
   if (Status run = pass.RunLayers(group.items); !run) return run;
+  TellShadowed<BatchItem>(batch, group.items);
   return pass.WriteLogits(group.items);
 }
 

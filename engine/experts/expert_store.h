@@ -18,10 +18,21 @@
 
 namespace mk {
 
+// Weights of an expert, by reference.
 struct ExpertWeights {
-  ExpertMatrix gate;  // w1 [i, m]
-  ExpertMatrix down;  // w2 [m, i]
-  ExpertMatrix up;    // w3 [i, m]
+  ExpertMatrix gate;    // w1 [i, m]
+  ExpertMatrix down;    // w2 [m, i]
+  ExpertMatrix up;      // w3 [i, m]
+  bool shadow = false;  // not the expert's own, but something close to them
+};
+
+// Stand-ins for all experts of a model, in memory. Immutable; any thread.
+class ExpertShadows {
+ public:
+  virtual ~ExpertShadows() = default;
+  // Of a layer with experts.
+  virtual ExpertWeights Get(size_t layer, uint32_t expert) const = 0;
+  virtual uint64_t resident_bytes() const = 0;
 };
 
 class ExpertStore {
@@ -45,6 +56,11 @@ class ExpertStore {
   // kIo, kCorrupt, kOutOfMemory: one of them cannot be had.
   virtual Result<size_t> Acquire(size_t layer, std::span<uint32_t> pending,
                                  std::span<ExpertWeights> out) = 0;
+  // In the place of Request and Acquire, for those who would not wait: the experts themselves as
+  // far as they are in memory, shadows of the others, which are read for the next time. Those that
+  // are no shadows are released in the end. As many as `experts`; a store without shadows waits.
+  virtual Status AcquireNow(size_t layer, std::span<const uint32_t> experts,
+                            std::span<ExpertWeights> out) = 0;
   virtual void Release(size_t /*layer*/, std::span<const uint32_t> /*experts*/) {}
 
   // Memory held now, in bytes.

@@ -95,9 +95,15 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::Load(const MkimFile& f
 
 Result<size_t> ResidentExperts::Acquire(size_t layer, std::span<uint32_t> pending,
                                         std::span<ExpertWeights> out) {
-  const Layer& from = layers_[layer];
-  for (size_t i = 0; i < pending.size(); ++i) out[i] = from.experts[pending[i]];
+  (void)AcquireNow(layer, pending, out);
   return pending.size();
+}
+
+Status ResidentExperts::AcquireNow(size_t layer, std::span<const uint32_t> experts,
+                                   std::span<ExpertWeights> out) {
+  const Layer& from = layers_[layer];
+  for (size_t i = 0; i < experts.size(); ++i) out[i] = from.experts[experts[i]];
+  return {};
 }
 
 uint64_t ResidentExperts::resident_bytes() const {

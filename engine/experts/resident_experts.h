@@ -31,6 +31,8 @@ class ResidentExperts final : public ExpertStore {
 
   Result<size_t> Acquire(size_t layer, std::span<uint32_t> pending,
                          std::span<ExpertWeights> out) override;
+  Status AcquireNow(size_t layer, std::span<const uint32_t> experts,
+                    std::span<ExpertWeights> out) override;
   uint64_t resident_bytes() const override;
 
  private:

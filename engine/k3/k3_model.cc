@@ -81,12 +81,14 @@ Status K3Model::Run(const ForwardGroup& group) const {
   }
   // Norms, router and activations: measured at 512 channels.
   const uint64_t row_nanoseconds = 200 + 3 * shape_->hidden;
-  const Batch batch{{group.executor.pool(), scratch, rows, group.observer, group.precision,
-                     row_nanoseconds, &group.executor.expert_use()},
-                    items};
+  const Batch batch{
+      {group.executor.pool(), scratch, rows, group.observer, group.precision, row_nanoseconds,
+       &group.executor.expert_use(), group.experts, ShadowCounts(scratch, group.experts, rows)},
+      items};
   ForwardPass pass(*shape_, static_cast<const K3Weights&>(group.weights), embedding_,
                    expert_shape(), experts(), batch);
   if (Status run = pass.RunLayers(group.items); !run) return run;
+  TellShadowed<BatchItem>(batch, group.items);
   return pass.WriteLogits(group.items);
 }
 

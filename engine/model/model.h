@@ -148,6 +148,13 @@ enum class LogitsWanted {
   kAll,   // one row per token
 };
 
+// What a pass does about routed experts that are streamed and not in memory.
+enum class ExpertAccess : uint8_t {
+  kWait,    // it waits for them
+  kShadow,  // it takes their shadows, if the model has some (StreamOptions::shadows), and never
+            // waits: results are close to those of the model, and no more
+};
+
 struct ForwardItem {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;  // at least one, each in [0, vocab)
@@ -159,6 +166,9 @@ struct ForwardItem {
   // those of as many items of one token. Taking all, some or none of them then costs no second
   // pass and no copy of the state.
   bool draft = false;
+  ExpertAccess experts = ExpertAccess::kWait;
+  // Written by Forward: picks of its tokens that shadows served.
+  uint64_t shadowed = 0;
 };
 
 // Worker pool and scratch of forward passes; one Forward at a time. Grows its scratch when a
@@ -185,6 +195,14 @@ struct LoadOptions {
   // Leave the routed experts in the file and keep what fits into a budget. Not set: all of them are
   // read into memory.
   std::optional<StreamOptions> stream;
+  // If not 0: do so only with a model that would take more bytes altogether.
+  uint64_t stream_above = 0;
+  // With a budget of 0: what the model may take altogether. The budget is what the rest of it
+  // leaves, between the smallest that works and what all experts take. 0: no bound.
+  uint64_t stream_room = 0;
+  // Folder of lists of the experts that were in memory when a streamed model was left: read when it
+  // is loaded, those experts then come in the background, and written when it goes. Empty: none.
+  std::string hot_set_folder;
   // Where prepared spines are kept and looked for. By default nowhere.
   SpineCacheOptions spine_cache;
 };

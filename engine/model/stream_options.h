@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/expert_cache/cache_policy.h"
 #include "engine/model/prefetch_source.h"
@@ -30,8 +32,22 @@ enum class StreamIo : uint8_t {
   kThreads,   // threads that call pread, past the page cache where possible
 };
 
+// "auto", "buffered", "threads".
+constexpr std::string_view StreamIoName(StreamIo io) {
+  constexpr std::string_view kNames[] = {"auto", "buffered", "threads"};
+  return kNames[static_cast<size_t>(io)];
+}
+
+constexpr std::optional<StreamIo> ParseStreamIo(std::string_view name) {
+  for (const StreamIo io : {StreamIo::kAuto, StreamIo::kBuffered, StreamIo::kThreads}) {
+    if (StreamIoName(io) == name) return io;
+  }
+  return std::nullopt;
+}
+
 struct StreamOptions {
-  uint64_t budget = 0;  // bytes of memory for experts, buffers of reads included
+  // Bytes of memory for experts, buffers of reads included; 0: see LoadOptions::stream_room.
+  uint64_t budget = 0;
   CachePolicyKind policy = CachePolicyKind::kAged;
   StreamIo io = StreamIo::kAuto;
   bool fuse = true;     // neighbours in the file share a read
@@ -39,6 +55,8 @@ struct StreamOptions {
   // Which predictions are used, by source; each also switches itself off where it does not pay.
   std::array<bool, kPrefetchSources> prefetch = {true, true, true, false, false};
   SlowDiskOptions slow_disk;
+  // Shadows of all experts, to compute with what is not in memory: the sidecar; empty: none.
+  std::string shadows;
   bool operator==(const StreamOptions&) const = default;
 };
 
@@ -59,7 +77,7 @@ struct StreamStats {
   uint64_t cached_experts = 0;
   uint64_t held_bytes = 0;  // memory of experts and buffers
   uint64_t all_bytes = 0;   // what all experts would take
-  uint64_t demands = 0;     // experts that layers asked for: hits + misses + joined
+  uint64_t demands = 0;     // experts that layers asked for: hits + misses + joined + shadowed
   uint64_t hits = 0;
   uint64_t misses = 0;  // read because of the demand
   uint64_t joined = 0;  // on their way already
@@ -67,10 +85,12 @@ struct StreamStats {
   uint64_t reads = 0;       // requests to the disk
   uint64_t read_bytes = 0;  // with padding and holes
   uint64_t failed_reads = 0;
-  uint64_t read_ns = 0;   // sum of the times of reads
-  uint64_t stall_ns = 0;  // layers waited so long for experts
-  uint64_t passes = 0;    // over the layers
-  bool direct = false;    // past the page cache
+  uint64_t read_ns = 0;       // sum of the times of reads
+  uint64_t stall_ns = 0;      // layers waited so long for experts
+  uint64_t shadowed = 0;      // of the demands: served by shadows
+  uint64_t shadow_bytes = 0;  // memory of shadows; 0: there are none
+  uint64_t passes = 0;        // over the layers
+  bool direct = false;        // past the page cache
   bool uring = false;
   CachePolicyKind policy = CachePolicyKind::kAged;
   std::array<PrefetchStats, kPrefetchSources> prefetch;

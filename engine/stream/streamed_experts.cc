@@ -70,6 +70,15 @@ uint64_t StreamedExperts::SmallestBudget(const ExpertTable& table, size_t top_k)
   return std::max(cache + most_reads, (cache * 8 + 6) / 7);
 }
 
+uint64_t StreamedExperts::LargestBudget(const ExpertTable& table) {
+  const uint64_t all = table.all_values();
+  // As for the smallest; beyond the last bound of InFlight nothing more is needed.
+  const uint64_t growing =
+      std::max(all + 2 * (2 * table.largest_record() + kReadSlack), all / 7 * 8 + 8);
+  return std::min(growing,
+                  all + 2 * std::max(kMostInFlight, 2 * table.largest_record() + kReadSlack));
+}
+
 uint64_t StreamedExperts::TableBytes(const ExpertTable& table) {
   constexpr uint64_t kPolicyBytes = 40;  // entry, links, counts
   return table.keys() * (sizeof(ExpertRecord) + sizeof(Entry) + kPolicyBytes);
@@ -170,7 +179,7 @@ void StreamedExperts::Queue(ExpertKey key, ReadClass read_class) {
   queued_ = true;
 }
 
-// Predictions for a layer whose demands are known now.
+// Drops predictions for a layer whose demands are known now.
 void StreamedExperts::DropQueued(size_t layer) {
   for (const ReadClass read_class : {kLookahead, kHistory}) {
     std::erase_if(queues_[read_class], [&](ExpertKey key) {
@@ -198,8 +207,8 @@ void StreamedExperts::Request(size_t layer, std::span<const uint32_t> experts) {
   {
     const std::lock_guard lock(mutex_);
     CountPass(layer);
-    DropQueued(layer);
     for (const uint32_t expert : experts) Demand(table_.KeyOf(layer, expert));
+    DropQueued(layer);
     ObserveMarkov(layer, experts);
     wake = std::exchange(queued_, false);
   }
@@ -209,6 +218,7 @@ void StreamedExperts::Request(size_t layer, std::span<const uint32_t> experts) {
 void StreamedExperts::Demand(ExpertKey key) {
   Entry& entry = entries_[key];
   ++entry.wanted;
+  ++entry.uses;
   ++stats_.demands;
   const std::optional<PrefetchSource> source = std::exchange(entry.source, std::nullopt);
   switch (entry.phase) {
@@ -283,6 +293,55 @@ Result<size_t> StreamedExperts::Acquire(size_t layer, std::span<uint32_t> pendin
   }
 }
 
+Status StreamedExperts::AcquireNow(size_t layer, std::span<const uint32_t> experts,
+                                   std::span<ExpertWeights> out) {
+  if (shadows_ == nullptr) {
+    std::vector<uint32_t> one(1);
+    Request(layer, experts);
+    for (size_t i = 0; i < experts.size(); ++i) {
+      one[0] = experts[i];
+      if (Result<size_t> ready = Acquire(layer, one, out.subspan(i, 1)); !ready) {
+        Release(layer, experts);
+        return Fail(ready.error());
+      }
+    }
+    return {};
+  }
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    CountPass(layer);
+    for (size_t i = 0; i < experts.size(); ++i) {
+      const ExpertKey key = table_.KeyOf(layer, experts[i]);
+      Entry& entry = entries_[key];
+      if (InMemory(entry)) {
+        Demand(key);
+        out[i] = values_[entry.value].weights;
+        continue;
+      }
+      ++stats_.demands;
+      ++stats_.shadowed;
+      out[i] = shadows_->Get(layer, experts[i]);
+      out[i].shadow = true;
+      Refill(key);
+    }
+    DropQueued(layer);
+    wake = std::exchange(queued_, false);
+  }
+  if (wake) fetcher_->Wake();
+  return {};
+}
+
+// Has an expert read that a shadow has stood in for, unless more wait than the cache could hold.
+void StreamedExperts::Refill(ExpertKey key) {
+  Entry& entry = entries_[key];
+  if (entry.source) AccountOf(*std::exchange(entry.source, std::nullopt)).Late(pass_);
+  const bool waits = entry.phase == Phase::kQueued && entry.read_class > kRefill;
+  if (entry.phase != Phase::kAbsent && !waits) return;
+  if ((queues_[kRefill].size() + 1) * table_.largest_value() > policy_->budget() / 2) return;
+  Queue(key, kRefill);
+}
+
 void StreamedExperts::Release(size_t layer, std::span<const uint32_t> experts) {
   bool wake = false;
   {
@@ -339,7 +398,7 @@ void StreamedExperts::NextReads(uint64_t bytes, std::vector<ExpertKey>& keys) {
   TakeQueued(kDemand, room, keys);
   // Guesses leave half of the room to demands that may come.
   room -= std::min(room, bytes / 2);
-  for (const ReadClass read_class : {kTable, kDraft, kLookahead, kHistory}) {
+  for (const ReadClass read_class : {kTable, kDraft, kRefill, kLookahead, kHistory, kWarm}) {
     TakeQueued(read_class, room, keys);
   }
 }
@@ -403,12 +462,44 @@ void StreamedExperts::Forget(ExpertKey key) {
   free_values_.push_back(entry.value);
   if (entry.source) AccountOf(*std::exchange(entry.source, std::nullopt)).Wasted(pass_);
   entry.phase = Phase::kAbsent;
+  entry.uses = 0;
 }
 
 void StreamedExperts::ForgetEvicted() {
   for (const ExpertKey key : evicted_) Forget(key);
   stats_.evictions += evicted_.size();
   evicted_.clear();
+}
+
+std::vector<ExpertKey> StreamedExperts::Hot() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ExpertKey> keys;
+  for (ExpertKey key = 0; key < entries_.size(); ++key) {
+    if (entries_[key].phase == Phase::kResident) keys.push_back(key);
+  }
+  std::stable_sort(keys.begin(), keys.end(), [this](ExpertKey a, ExpertKey b) {
+    return entries_[a].uses > entries_[b].uses;
+  });
+  return keys;
+}
+
+void StreamedExperts::Warm(std::span<const ExpertKey> keys) {
+  {
+    const std::lock_guard lock(mutex_);
+    uint64_t bytes = 0;
+    std::vector<ExpertKey> chosen;
+    for (const ExpertKey key : keys) {
+      if (key >= entries_.size() || table_[key].value_bytes == 0) continue;
+      bytes += BytesOf(key);
+      if (bytes > policy_->budget()) break;
+      if (entries_[key].phase == Phase::kAbsent) chosen.push_back(key);
+    }
+    // Neighbours share reads.
+    std::sort(chosen.begin(), chosen.end());
+    for (const ExpertKey key : chosen) Queue(key, kWarm);
+    queued_ = false;
+  }
+  fetcher_->Wake();
 }
 
 uint64_t StreamedExperts::resident_bytes() const {
@@ -436,6 +527,7 @@ StreamStats StreamedExperts::Stats() const {
   stats.held_bytes = memory_.held_bytes();
   stats.all_bytes = table_.all_values();
   stats.passes = pass_;
+  if (shadows_ != nullptr) stats.shadow_bytes = shadows_->resident_bytes();
   stats.policy = policy_->kind();
   stats.uring = uring_;
   for (size_t i = 0; i < kPrefetchSources; ++i) stats.prefetch[i] = accounts_[i].stats();

@@ -37,6 +37,8 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   // Memory that a store with this budget needs at least: what one token needs in a layer, and the
   // reads that bring it.
   static uint64_t SmallestBudget(const ExpertTable& table, size_t top_k);
+  // The budget with which all experts stay in memory.
+  static uint64_t LargestBudget(const ExpertTable& table);
   // Memory beside the budget: tables of all experts.
   static uint64_t TableBytes(const ExpertTable& table);
 
@@ -45,6 +47,8 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   static Result<std::unique_ptr<StreamedExperts>> Create(
       std::shared_ptr<const MkimFile> file, ExpertTable table, size_t top_k, const float* codebook,
       const StreamOptions& options, std::unique_ptr<DiskReader> reader = nullptr);
+  // Before the first use. Their memory is beside the budget.
+  void SetShadows(std::unique_ptr<ExpertShadows> shadows) { shadows_ = std::move(shadows); }
   ~StreamedExperts() override;
 
   bool WantsPrefetch(PrefetchSource source) const override;
@@ -52,17 +56,24 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   void Request(size_t layer, std::span<const uint32_t> experts) override;
   Result<size_t> Acquire(size_t layer, std::span<uint32_t> pending,
                          std::span<ExpertWeights> out) override;
+  Status AcquireNow(size_t layer, std::span<const uint32_t> experts,
+                    std::span<ExpertWeights> out) override;
   void Release(size_t layer, std::span<const uint32_t> experts) override;
   uint64_t resident_bytes() const override;
 
   StreamStats Stats() const;
+  // The experts in memory, the one used most often since it came first.
+  std::vector<ExpertKey> Hot() const;
+  // Has experts read when nothing else is to be read, as far as they fit.
+  void Warm(std::span<const ExpertKey> keys);
   // Another budget from now on; what has to go goes at once. kOutOfMemory below the smallest.
   Status SetBudget(uint64_t budget);
 
  private:
   // In the order in which they are read.
-  enum ReadClass : uint8_t { kDemand, kTable, kDraft, kLookahead, kHistory };
-  static constexpr size_t kReadClasses = 5;
+  // kRefill: what shadows served.
+  enum ReadClass : uint8_t { kDemand, kTable, kDraft, kRefill, kLookahead, kHistory, kWarm };
+  static constexpr size_t kReadClasses = 7;
   enum class Phase : uint8_t {
     kAbsent,
     kQueued,  // to be read
@@ -83,6 +94,7 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
     std::optional<PrefetchSource> source;  // that has it fetched, until the first demand
     uint32_t wanted = 0;                   // requests that are not released
     uint32_t value = 0;                    // index in values_, of kResident and kPassing
+    uint32_t uses = 0;                     // demands since it came
   };
 
   StreamedExperts(std::shared_ptr<const MkimFile> file, ExpertTable table, size_t top_k,
@@ -97,6 +109,7 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   static ReadClass ClassOf(PrefetchSource source);
   void Demand(ExpertKey key);
   void Queue(ExpertKey key, ReadClass read_class);
+  void Refill(ExpertKey key);
   void DropQueued(size_t layer);
   void TakeQueued(ReadClass read_class, uint64_t& room, std::vector<ExpertKey>& keys);
   bool MayRead(ReadClass read_class, ExpertKey key);
@@ -122,6 +135,7 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   const StreamOptions options_;
   uint64_t budget_;
   bool uring_ = false;
+  std::unique_ptr<ExpertShadows> shadows_;  // may be null
 
   mutable std::mutex mutex_;
   std::condition_variable landed_;

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemon_harness import Client, Daemon, make_daemons
+from fault_tools import faults  # noqa: F401  a fixture
 
 MakeDaemon = Callable[[], Daemon]
 HERE = Path(__file__).parent

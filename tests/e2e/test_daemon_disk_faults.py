@@ -29,45 +29,18 @@ from daemon_harness import (
     running,
     wait_for,
 )
+from fault_tools import Faults, still_well
 
 from conftest import MakeDaemon
 
-SHIM = BIN / "mk_fault_shim.so"
 RUN = {"ids": [1, 2, 3], "raw": True, "max_new": 8, "precision": "exact", "want_logits": True}
-
-
-class Faults:
-    """The rules that the daemon's calls obey."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.stamp = time.time_ns()
-        self.set()
-
-    def set(self, *rules: str) -> None:
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(rule + "\n" for rule in rules))
-        # The library goes by the time of change, which the kernel's clock gives in steps of
-        # milliseconds: two changes within one would look like none.
-        self.stamp += 1_000_000
-        os.utime(new, ns=(self.stamp, self.stamp))
-        os.replace(new, self.path)
-
-
-@pytest.fixture
-def faults(tmp_path: Path) -> Faults:
-    if not SHIM.exists():
-        pytest.skip("the fault library is not built")
-    return Faults(tmp_path / "rules")
 
 
 @pytest.fixture
 def daemon(make_daemon: MakeDaemon, faults: Faults) -> Daemon:
     made = make_daemon()
     made.config.write_text("spine_cache_smallest = 0\n")
-    sanitized = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")
-    more = {"LD_PRELOAD": str(SHIM), "MK_FAULTS": str(faults.path), "ASAN_OPTIONS": sanitized}
-    return made.start(env=made.env(**more))
+    return made.start(env=made.env(**faults.environment()))
 
 
 def result(client: Client, path: str) -> tuple[list[int], bytes]:
@@ -75,16 +48,6 @@ def result(client: Client, path: str) -> tuple[list[int], bytes]:
     done = client.finish(number)
     bodies = [one["body"] for one in client.replies[number] if one["type"] == "chunk"]
     return done["ids"], b"".join(one["data"] for one in bodies if one["kind"] == "logits")
-
-
-def still_well(daemon: Daemon, client: Client) -> None:
-    """Another model runs, and nothing that failed is still held."""
-    assert daemon.alive()
-    assert client.call("run", model=model("k3b"), ids=[1], raw=True, max_new=2)["ids"]
-    client.call("unload")
-    assert running(client) == []
-    # Models go on a thread of their own, and states of prompts with them.
-    wait_for(lambda: client.call("status")["memory"]["used"] == 0)
 
 
 @pytest.mark.parametrize(

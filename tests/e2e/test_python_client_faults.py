@@ -214,6 +214,8 @@ def declared(header: str) -> dict[str, dict[str, bool]]:
         found[struct] = {name: kind == "Required" for kind, name in marks}
         if re.search(r"Inline\(&\w+::model\)", body):
             found[struct] |= found["ModelSelector"]
+        if re.search(r"Inline\(&\w+::stream\)", body):
+            found[struct] |= declared("stream_fields.h")["StreamWish"]
     return found
 
 
@@ -239,7 +241,8 @@ REPLIES = {
     "MetricFamily": microkimi.MetricFamily,
     "MetricsDone": microkimi.metric_messages.MetricsAnswer,
     "PrefixStatus": microkimi.PrefixState, "PrefixModel": microkimi.PrefixModel,
-    "LensLayer": microkimi.LensLayer, "LensChunk": microkimi.Lens,
+    "StreamStatus": microkimi.ExpertStream, "PrefetchStatus": microkimi.Prefetch,
+    "StreamUse": microkimi.StreamUse, "LensLayer": microkimi.LensLayer, "LensChunk": microkimi.Lens,
     "LayerRms": microkimi.LayerRms, "HiddenStatsChunk": microkimi.HiddenStats,
     "ExpertCounts": microkimi.ExpertCounts, "ExpertTally": microkimi.ExpertTally,
     "ExpertStatsModel": microkimi.ModelExperts, "ExpertStatsDone": microkimi.ExpertStats,
@@ -257,6 +260,7 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
         "pack_fields.h",
         "prefix_fields.h",
         "look_fields.h",
+        "stream_fields.h",
     )
     schema = {name: one for header in headers for name, one in declared(header).items()}[struct]
     ours = {

@@ -91,22 +91,24 @@ from .session_messages import (
     SessionTurn,
     StateDistance,
 )
+from .stream_messages import ExpertStream, Prefetch, StreamUse
 from .version import VERSION as __version__
 
 __all__ = [
     "Absorbed", "AccessDeniedError", "Alternative", "AsyncClient", "AsyncRunStream",
     "AsyncSessions", "BadRequestError", "Bench", "BenchCeilings", "BenchPoint", "BenchRoof",
     "Built", "BusyError", "CancelledError", "Client", "CompressedRow", "ContextOverflowError",
-    "DeadlineError", "Dump", "ExpertCounts", "ExpertStats", "ExpertTally", "Forgotten",
-    "HiddenStats", "IncompatibleError", "IncompatiblePackError", "IndexPick", "InternalError",
-    "IoError", "JobFault", "JobStatus", "Latency", "LayerRms", "Lens", "LensLayer", "Loaded",
-    "Message", "MetricBucket", "MetricFamily", "MetricSample", "MicrokimiError",
+    "DeadlineError", "Dump", "ExpertCounts", "ExpertStats", "ExpertStream", "ExpertTally",
+    "Forgotten", "HiddenStats", "IncompatibleError", "IncompatiblePackError", "IndexPick",
+    "InternalError", "IoError", "JobFault", "JobStatus", "Latency", "LayerRms", "Lens", "LensLayer",
+    "Loaded", "Message", "MetricBucket", "MetricFamily", "MetricSample", "MicrokimiError",
     "ModelCorruptError", "ModelEntry", "ModelExperts", "ModelNotFoundError", "ModelStatus",
-    "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping", "PrefixCache",
-    "PrefixModel", "PrefixState", "Progress", "RequestStatus", "RouterPick", "Routes", "RunOptions",
-    "RunResult", "RunStream", "SavedPack", "Score", "ScoreItem", "ScoreOptions", "Session",
-    "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep", "SessionTurn", "Sessions",
-    "ShuttingDownError", "Speculation", "StateDistance", "Status", "Timing", "Token", "TokenBias",
-    "Tokens", "Trust", "UnreachableError", "UnsupportedError", "UnsupportedVersionError", "Usage",
-    "Verified", "VerifyProblem", "__version__",
+    "NotFoundError", "NumericError", "OutOfMemoryError", "PackCorruptError", "Ping", "Prefetch",
+    "PrefixCache", "PrefixModel", "PrefixState", "Progress", "RequestStatus", "RouterPick",
+    "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack", "Score", "ScoreItem",
+    "ScoreOptions", "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep",
+    "SessionTurn", "Sessions", "ShuttingDownError", "Speculation", "StateDistance", "Status",
+    "StreamUse", "Timing", "Token", "TokenBias", "Tokens", "Trust", "UnreachableError",
+    "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem",
+    "__version__",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack
 
 from . import requests
 from .bench_messages import Bench
@@ -35,6 +35,7 @@ from .requests import (
     AbsorbOptions,
     BuildOptions,
     ChatOptions,
+    LoadSettings,
     ModelOptions,
     OnProgress,
     Precision,
@@ -258,10 +259,18 @@ class AsyncClient:
         progress: OnProgress | None = None,
         vocab: StrPath | None = None,
         tokenizer_file: StrPath | None = None,
+        stream: Literal["", "auto", "on", "off"] = "",
+        stream_memory: int = 0,
     ) -> Loaded:
         """Loads a model. `keep`: seconds to keep it after its last use; math.inf: until unloaded;
         None: the daemon's setting."""
-        options = ModelOptions(model=model, vocab=vocab, tokenizer_file=tokenizer_file)
+        options = LoadSettings(
+            model=model,
+            vocab=vocab,
+            tokenizer_file=tokenizer_file,
+            stream=stream,
+            stream_memory=stream_memory,
+        )
         return await self._ask(Loaded, requests.load_request(keep, precision, progress, options))
 
     async def unload(self, model: StrPath | None = None) -> int:

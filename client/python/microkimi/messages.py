@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .stream_messages import ExpertStream
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -51,6 +53,7 @@ class ModelStatus:
     expires_ms: int | None = None  # when it goes if nobody uses it; None: not by itself
     memory: dict[str, int] = field(default_factory=dict)  # bytes: "weights", "sequences"
     holders: list[str] = field(default_factory=list)  # requests that use it: "CLIENT OP"
+    stream: ExpertStream | None = None  # if its experts stay in the file
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,17 @@ class ModelOptions(TypedDict, total=False):
     tokenizer_file: StrPath | None  # tiktoken ranks; None: the ones beside the model
 
 
+class StreamOptions(TypedDict, total=False):
+    """How a model is loaded if it is not loaded yet."""
+
+    stream: Literal["", "auto", "on", "off"]  # "on": its experts stay in the file
+    stream_memory: int  # bytes for them; 0: what is free; implies "on"
+
+
+class LoadSettings(ModelOptions, StreamOptions, total=False):
+    """Options of a load."""
+
+
 class ChatOptions(ModelOptions, total=False):
     """`chat` is implied by the three others."""
 
@@ -56,7 +67,7 @@ class Message(TypedDict, total=False):
     ids: Sequence[int]  # assistant only: RunResult.ids, read again if they spell the content
 
 
-class RunSettings(ChatOptions, total=False):
+class RunSettings(ChatOptions, StreamOptions, total=False):
     """Options of a run, with the meaning and the defaults that `mk run` gives them."""
 
     ids: Sequence[int] | None  # instead of a prompt; taken as they are
@@ -154,6 +165,13 @@ def model_args(options: ModelOptions) -> dict[str, Any]:
     }
 
 
+def _stream_args(options: StreamOptions) -> dict[str, Any]:
+    return {
+        "stream": options.get("stream", ""),
+        "stream_memory": operator.index(options.get("stream_memory", 0)),
+    }
+
+
 def _chat_args(options: ChatOptions) -> dict[str, Any]:
     """`system`, `thinking` and `dialect`, and whether they make it a chat turn."""
     system, dialect = options.get("system"), options.get("dialect", "")
@@ -206,7 +224,7 @@ def _processing_args(options: RunSettings) -> dict[str, Any]:
 
 def run_request(prompt: str | None, options: RunSettings) -> Request:
     check_known("run", options, RunSettings.__annotations__)
-    args = model_args(options) | _chat_args(options)
+    args = model_args(options) | _chat_args(options) | _stream_args(options)
     ids, seed, stop = options.get("ids"), options.get("seed"), options.get("stop", ())
     timeout = options.get("timeout")
     logits_path = file_argument(options.get("logits_path"))
@@ -264,10 +282,10 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
 
 
 def load_request(
-    keep: float | None, precision: Precision, progress: OnProgress | None, options: ModelOptions
+    keep: float | None, precision: Precision, progress: OnProgress | None, options: LoadSettings
 ) -> Request:
-    check_known("load", options, ModelOptions.__annotations__)
-    args = model_args(options) | {"precision": precision}
+    check_known("load", options, LoadSettings.__annotations__)
+    args = model_args(options) | _stream_args(options) | {"precision": precision}
     if keep is not None:
         if not keep >= 0:
             raise BadRequestError(f"load: `keep` is {keep}", "give seconds, or math.inf for ever")

@@ -9,6 +9,7 @@ from typing import Any
 
 from .look_messages import ExpertTally, HiddenStats, Lens
 from .session_messages import SessionStep
+from .stream_messages import StreamUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ class RunResult:
     session: SessionStep | None = None  # of a run in one
     saved: SavedPack | None = None  # with `save`
     speculation: Speculation | None = None  # with `spec` or `spec_rosa`
+    stream: StreamUse | None = None  # on a model whose experts stay in the file
     experts: ExpertTally | None = None  # with `experts`
     # Filled in by the client, when asked for.
     routes: list[Routes] = field(default_factory=list)
@@ -234,7 +236,7 @@ class RunResult:
             del told["reasoning"]
         optional = (
             "session", "routes", "logprobs", "top_logprobs", "logits", "hidden", "saved",
-            "speculation", "experts", "lens", "hidden_stats",
+            "speculation", "stream", "experts", "lens", "hidden_stats",
         )  # fmt: skip
         for key in optional:
             if not told[key]:

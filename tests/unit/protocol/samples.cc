@@ -27,9 +27,33 @@ ProcessingOptions FullProcessing() {
   return processing;
 }
 
+StreamStatus SomeStream() {
+  return {1,
+          2,
+          3,
+          4,
+          5,
+          6,
+          7,
+          8,
+          9,
+          10,
+          11,
+          12,
+          1.5,
+          2.5,
+          13,
+          14,
+          15,
+          "aged",
+          "io_uring, direct",
+          {{"lookahead", {1, 2, 3, 4, 5, true}}}};
+}
+
 RunArgs FullRun() {
   RunArgs args;
   args.model = Selector();
+  args.stream = {"on", 1};
   args.prompt = "Es war einmal \xF0\x9F\xA6\x8A";
   args.raw = false;
   args.system = "short";
@@ -151,9 +175,9 @@ BuildArgs FullBuild() {
 }
 
 ModelStatus SomeModel() {
-  return {"/m.bin",    "k3", "00ff",    "loading", 0.25,       1,    2, 3,
-          -1,          4,    {"exact"}, {"q8"},    "nano-sft", true, 5, {{"weights", 2}},
-          {"mk 7 run"}};
+  return {"/m.bin",     "k3",        "00ff",    "loading", 0.25,       1,    2, 3,
+          -1,           4,           {"exact"}, {"q8"},    "nano-sft", true, 5, {{"weights", 2}},
+          {"mk 7 run"}, SomeStream()};
 }
 
 JobStatus SomeJob() {
@@ -220,6 +244,7 @@ RunDone FullRunDone() {
   done.session = SessionStep{"story", 1, 2, true, true, 3, 4.5, "ab"};
   done.prefix = "live";
   done.speculation = SpeculationReport{1, 2, 9, 5, 4, 1, {3, 3, 3}, {3, 2, 0}, 6.5, 0.25};
+  done.stream = StreamUse{1, 2, 3, 4, 5.5};
   done.saved = SavedPack{"/p.mkmem", "MKMEM002", "aa", 3, 4, 5.5};
   done.experts = SomeTally();
   return done;
@@ -278,7 +303,7 @@ std::vector<Request> SampleRequests() {
       PingArgs{},
       StatusArgs{},
       ModelsArgs{},
-      LoadArgs{Selector(), -1, "bf16", true},
+      LoadArgs{Selector(), -1, "bf16", true, {"off", 2}},
       UnloadArgs{"name"},
       FullRun(),
       CancelArgs{12},
