@@ -9,6 +9,7 @@
 #include "engine/arch/mkim_model.h"
 #include "engine/experts/resident_experts.h"
 #include "engine/format/vq1.h"
+#include "engine/kernels/vq1_matmul.h"
 #include "engine/parallel/thread_pool.h"
 
 namespace mk {
@@ -20,6 +21,15 @@ Status Admit(uint64_t bytes, const LoadOptions& options) {
 
 Result<std::unique_ptr<ThreadPool>> LoadingPool(const LoadOptions& options) {
   return ThreadPool::Create(static_cast<size_t>(std::max(1, options.threads)));
+}
+
+// The codebook of VQ1 experts with the room behind it that kernels want, if the file has one.
+std::span<const float> LayOutCodebook(const MkimFile& file, SpineBuilder& builder) {
+  builder.SetPrefix("");
+  if (file.FindTensor("vq_codebook") == nullptr) return {};
+  const std::span<const float> entries = builder.Table("vq_codebook", 1, kVq1CodebookSize);
+  builder.TakeFloats(kVq1CodebookFloats - kVq1CodebookSize);
+  return entries;
 }
 
 }  // namespace
@@ -69,10 +79,7 @@ Status MkimModel::DescribeFile() {
 Result<uint64_t> MkimModel::MeasureTables() {
   SpineBuilder builder(*file_, nullptr);
   LayOutTables(builder);
-  builder.SetPrefix("");
-  if (file_->FindTensor("vq_codebook") != nullptr) {
-    builder.Table("vq_codebook", 1, kVq1CodebookSize);
-  }
+  LayOutCodebook(*file_, builder);
   Result<SpinePlan> plan = builder.Finish();
   if (!plan) return Fail(plan.error());
   return plan->bytes;
@@ -84,13 +91,15 @@ Status MkimModel::ReadTables(size_t bytes, ThreadPool& pool, LoadProgress& progr
   tables_ = std::move(*memory);
   SpineBuilder builder(*file_, tables_.data());
   LayOutTables(builder);
-  builder.SetPrefix("");
-  if (file_->FindTensor("vq_codebook") != nullptr) {
-    codebook_ = builder.Table("vq_codebook", 1, kVq1CodebookSize);
-  }
+  codebook_ = LayOutCodebook(*file_, builder);
   Result<SpinePlan> plan = builder.Finish();
   if (!plan) return Fail(plan.error());
-  return ReadPieces(*file_, plan->pieces, pool, progress);
+  if (Status read = ReadPieces(*file_, plan->pieces, pool, progress); !read) return read;
+  if (!codebook_.empty()) {
+    const std::span<float> tables = tables_.floats();
+    CompleteVq1Codebook(tables.data() + (codebook_.data() - tables.data()));
+  }
+  return {};
 }
 
 Result<SpinePlan> MkimModel::MeasureSpine(Precision precision) const {

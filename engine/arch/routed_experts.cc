@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/kernels/vq1_matmul.h"
+
 namespace mk {
 namespace {
 
@@ -10,6 +12,11 @@ namespace {
 constexpr size_t kSmallExpert = size_t{256} << 10;
 // About what one thread gets through.
 constexpr uint64_t kWeightsPerNanosecond = 25;
+// Tables of VQ1 products are shared by the experts of a layer as long as they stay in the second
+// level cache.
+constexpr size_t kMostTableBytes = size_t{1} << 20;
+// About what the tables of sixteen columns take to make.
+constexpr uint64_t kTableNanoseconds = 60;
 
 // Gives the requested experts of a layer back, at the latest when the layer is done with them.
 class Lease {
@@ -51,8 +58,9 @@ void CopyRow(const Activations& source, size_t from, const Activations& target, 
   std::copy_n(in.offsets, in.groups, out.offsets);
 }
 
-ExpertJob Product(const ExpertMatrix& w, const Activations& x, float* y, size_t n) {
-  return {w, x.values, x.ld, y, w.rows, n, x.q8.high};
+ExpertJob Product(const ExpertMatrix& w, const Activations& x, float* y, size_t n,
+                  const SharedTables& tables = {}) {
+  return {w, x.values, x.ld, y, w.rows, n, x.q8.high, nullptr, tables};
 }
 
 void Prefetch(const ExpertWeights& weights) {
@@ -134,6 +142,40 @@ void RoutedExperts::FindReady(std::span<const uint32_t> active,
   }
 }
 
+// The first VQ1 matrix of those in memory, if tables of all rows are small enough; null: there are
+// to be none.
+const ExpertMatrix* RoutedExperts::TablesModel(size_t ready, size_t rows) const {
+  for (size_t i = 0; i < ready; ++i) {
+    for (const ExpertMatrix* w : {&experts_[i].gate, &experts_[i].up}) {
+      if (w->kind != ExpertKind::kVq1) continue;
+      const size_t bytes = rows * Vq1TableFloats(width_, w->stages) * sizeof(float);
+      return bytes <= kMostTableBytes ? w : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+// Tables of all rows, for the products with their experts' w1 and w3, unless there are some.
+Status RoutedExperts::BuildTables(size_t ready, const BatchRows& batch,
+                                  const Activations& x) const {
+  const ExpertMatrix* w = tables_of_ == nullptr ? TablesModel(ready, batch.rows) : nullptr;
+  if (w == nullptr) return {};
+  const size_t floats = Vq1TableFloats(width_, w->stages);
+  if (tables_.size() < batch.rows * floats) {
+    tables_ = batch.scratch.Allocate<float>(batch.rows * floats);
+  }
+  tables_of_ = w->codebook;
+  const uint64_t nanoseconds = batch.rows * floats / 256 * kTableNanoseconds;
+  return batch.pool.ParallelFor(batch.rows, nanoseconds, [&](size_t row, size_t) {
+    BuildVq1Tables(w->codebook, w->stages, x.row(row), width_, &tables_[row * floats]);
+  });
+}
+
+SharedTables RoutedExperts::TablesFor(const ExpertMatrix& w, const Expert& expert) const {
+  if (tables_of_ == nullptr || w.codebook != tables_of_) return {};
+  return {tables_.data(), &rows_[expert.first]};
+}
+
 // The inputs of the expert's slots, next to each other.
 Activations RoutedExperts::Gather(const Expert& expert, const Activations& x) const {
   if (expert.count == 1) return x.From(rows_[expert.first]);
@@ -157,14 +199,16 @@ void RoutedExperts::Activate(size_t begin, size_t end, Activation activation) co
 void RoutedExperts::RunExpert(const Expert& expert, const ExpertWeights* next, const Activations& x,
                               Activation activation) const {
   const Activations rows = Gather(expert, x);
-  const auto multiply = [&](ExpertMatrix ExpertWeights::*part, const Activations& in, float* out) {
+  const auto multiply = [&](ExpertMatrix ExpertWeights::*part, const Activations& in, float* out,
+                            const SharedTables& tables = {}) {
     const ExpertMatrix& w = expert.weights.*part;
-    ExpertJob job = Product(w, in, out, expert.count);
+    ExpertJob job = Product(w, in, out, expert.count, tables);
     if (next != nullptr && (next->*part).kind == w.kind) job.ahead = (next->*part).packed;
     ExpertMatMul(job, 0, w.rows);
   };
-  multiply(&ExpertWeights::gate, rows, gate_.row(expert.first));
-  multiply(&ExpertWeights::up, rows, up_ + expert.first * inner_);
+  const ExpertWeights& w = expert.weights;
+  multiply(&ExpertWeights::gate, rows, gate_.row(expert.first), TablesFor(w.gate, expert));
+  multiply(&ExpertWeights::up, rows, up_ + expert.first * inner_, TablesFor(w.up, expert));
   Activate(expert.first, expert.first + expert.count, activation);
   multiply(&ExpertWeights::down, gate_.From(expert.first), output_ + expert.first * width_);
 }
@@ -203,8 +247,10 @@ Status RoutedExperts::RunSliced(size_t ready, const BatchRows& batch, const Acti
     const Activations rows = Gather(expert, x);
     const size_t first = expert.first;
     const ExpertWeights& w = expert.weights;
-    jobs_[2 * i] = Product(w.gate, rows, gate_.row(first), expert.count);
-    jobs_[2 * i + 1] = Product(w.up, rows, up_ + first * inner_, expert.count);
+    const SharedTables gate_tables = TablesFor(w.gate, expert);
+    const SharedTables up_tables = TablesFor(w.up, expert);
+    jobs_[2 * i] = Product(w.gate, rows, gate_.row(first), expert.count, gate_tables);
+    jobs_[2 * i + 1] = Product(w.up, rows, up_ + first * inner_, expert.count, up_tables);
     down_jobs_[i] = Product(w.down, gate_.From(first), output_ + first * width_, expert.count);
   });
   if (!gathered) return gathered;
@@ -221,6 +267,7 @@ Status RoutedExperts::RunSliced(size_t ready, const BatchRows& batch, const Acti
 
 Status RoutedExperts::RunReady(size_t ready, const BatchRows& batch, const Activations& x,
                                Activation activation) const {
+  if (Status made = BuildTables(ready, batch, x); !made) return made;
   return OneWorkerPerExpert(ready, batch.pool.size()) ? RunWhole(ready, batch, x, activation)
                                                       : RunSliced(ready, batch, x, activation);
 }
@@ -257,6 +304,7 @@ Status RoutedExperts::Run(ExpertStore& store, size_t layer, const BatchRows& bat
                           const Activations& x, Activation activation,
                           FunctionRef<void()> meanwhile) const {
   const std::span<const uint32_t> active = GroupByExpert();
+  tables_of_ = nullptr;
   if (batch.experts == ExpertAccess::kShadow) {
     return RunNow(store, layer, active, batch, x, activation);
   }

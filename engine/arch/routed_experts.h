@@ -86,6 +86,10 @@ class RoutedExperts {
     size_t count;
   };
 
+  const ExpertMatrix* TablesModel(size_t ready, size_t rows) const;
+  Status BuildTables(size_t ready, const BatchRows& batch, const Activations& x) const;
+  // The tables for a product of the inputs of an expert.
+  SharedTables TablesFor(const ExpertMatrix& w, const Expert& expert) const;
   std::span<const uint32_t> GroupByExpert() const;
   void CountSlots(size_t active) const;
   void FindReady(std::span<const uint32_t> active, std::span<const uint32_t> ready) const;
@@ -130,6 +134,9 @@ class RoutedExperts {
   Activations gate_;                  // [rows k][inner], then the activation
   float* up_;                         // [rows k][inner]
   float* output_;                     // [rows k][width]
+  // Of VQ1 products with the rows of x, made at the first layer that has use for them.
+  mutable std::span<float> tables_;      // [rows][tables of a row]
+  mutable const float* tables_of_ = {};  // their codebook; null: there are none in this layer
 };
 
 }  // namespace mk

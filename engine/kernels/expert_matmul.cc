@@ -5,6 +5,7 @@
 
 #include "engine/kernels/nibble_matmul.h"
 #include "engine/kernels/nibble_panels.h"
+#include "engine/kernels/vq1_matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/kernels/expert_matmul.cc"
@@ -37,23 +38,12 @@ constexpr size_t RowsFor(size_t n) {
 }
 #endif
 
-// Sixteen columns of a F32 or VQ1 row.
-template <bool kCodebook>
-HWY_INLINE V16 PlainWeights(const ExpertMatrix& w, size_t row, size_t column, size_t width) {
-  if constexpr (kCodebook) {
-    (void)width;
-    return LoadAligned16(w.codebook + size_t{w.packed[(row * w.cols + column) / 16]} * 16);
-  } else {
-    return LoadGroup16(w.values + row * w.cols + column, width);
-  }
-}
-
-template <bool kCodebook, size_t R, size_t N>
-HWY_INLINE void PlainStep(const ExpertJob& job, size_t row, const float* x, size_t column,
+template <size_t R, size_t N>
+HWY_INLINE void FloatStep(const ExpertJob& job, size_t row, const float* x, size_t column,
                           size_t width, V16 (&acc)[R][N]) {
   V16 weights[R];
   for (size_t r = 0; r < R; ++r) {
-    weights[r] = PlainWeights<kCodebook>(job.w, row + r, column, width);
+    weights[r] = LoadGroup16(job.w.values + (row + r) * job.w.cols + column, width);
   }
   for (size_t n = 0; n < N; ++n) {
     const V16 value = LoadGroup16(x + n * job.ldx + column, width);
@@ -61,53 +51,43 @@ HWY_INLINE void PlainStep(const ExpertJob& job, size_t row, const float* x, size
   }
 }
 
-// Rows [row, row + R) of a F32 or VQ1 matrix by rows [xr, xr + N) of x.
-template <bool kCodebook, size_t R, size_t N>
-HWY_INLINE void PlainTile(const ExpertJob& job, size_t row, size_t xr) {
+// Rows [row, row + R) of a F32 matrix by rows [xr, xr + N) of x.
+template <size_t R, size_t N>
+HWY_INLINE void FloatTile(const ExpertJob& job, size_t row, size_t xr) {
   const float* x = job.x + xr * job.ldx;
   V16 acc[R][N];
   for (size_t r = 0; r < R; ++r) {
     for (size_t n = 0; n < N; ++n) acc[r][n] = Zero16();
   }
   size_t column = 0;
-  for (; column + 16 <= job.w.cols; column += 16) {
-    PlainStep<kCodebook, R, N>(job, row, x, column, 16, acc);
-  }
-  if (column < job.w.cols) {
-    PlainStep<kCodebook, R, N>(job, row, x, column, job.w.cols - column, acc);
-  }
+  for (; column + 16 <= job.w.cols; column += 16) FloatStep<R, N>(job, row, x, column, 16, acc);
+  if (column < job.w.cols) FloatStep<R, N>(job, row, x, column, job.w.cols - column, acc);
   StoreSums16(acc, job.y + xr * job.ldy + row, job.ldy);
 }
 
-template <ExpertKind kKind, size_t R, size_t N>
-void ExpertTile(const ExpertJob& job, size_t row, size_t xr) {
-  if constexpr (kKind == ExpertKind::kVq1) PlainTile<true, R, N>(job, row, xr);
-  if constexpr (kKind == ExpertKind::kF32) PlainTile<false, R, N>(job, row, xr);
-}
-
 // Matrix rows [begin, end) by N rows of x from xr on.
-template <ExpertKind kKind, size_t N>
-void ExpertRows(const ExpertJob& job, size_t begin, size_t end, size_t xr) {
+template <size_t N>
+void FloatRows(const ExpertJob& job, size_t begin, size_t end, size_t xr) {
   constexpr size_t R = RowsFor(N);
   size_t row = begin;
-  for (; row + R <= end; row += R) ExpertTile<kKind, R, N>(job, row, xr);
-  for (; row < end; ++row) ExpertTile<kKind, 1, N>(job, row, xr);
+  for (; row + R <= end; row += R) FloatTile<R, N>(job, row, xr);
+  for (; row < end; ++row) FloatTile<1, N>(job, row, xr);
 }
 
-template <ExpertKind kKind, size_t N>
-void ExpertRowsUpTo(const ExpertJob& job, size_t begin, size_t end, size_t xr, size_t n) {
+template <size_t N>
+void FloatRowsUpTo(const ExpertJob& job, size_t begin, size_t end, size_t xr, size_t n) {
   if (n == N) {
-    ExpertRows<kKind, N>(job, begin, end, xr);
+    FloatRows<N>(job, begin, end, xr);
   } else if constexpr (N > 1) {
-    ExpertRowsUpTo<kKind, N - 1>(job, begin, end, xr, n);
+    FloatRowsUpTo<N - 1>(job, begin, end, xr, n);
   }
 }
 
-template <ExpertKind kKind>
-void ExpertKindMatMul(const ExpertJob& job, size_t begin, size_t end) {
+}  // namespace
+
+void FloatMatMul(const ExpertJob& job, size_t begin, size_t end) {
   // Matrix rows in chunks that stay in the first level cache while the rows of x pass by.
-  const size_t row_bytes =
-      std::max<size_t>(1, kKind == ExpertKind::kF32 ? job.w.cols * 4 : job.w.cols / 16);
+  const size_t row_bytes = std::max<size_t>(1, job.w.cols * 4);
   const size_t chunk = std::max<size_t>(4, (size_t{16} << 10) / row_bytes / 4 * 4);
   const size_t tiles = (job.n + kMaxTileRows - 1) / kMaxTileRows;
   for (size_t row = begin; row < end; row += chunk) {
@@ -115,22 +95,8 @@ void ExpertKindMatMul(const ExpertJob& job, size_t begin, size_t end) {
     for (size_t tile = 0; tile < tiles; ++tile) {  // of about equal height
       const size_t xr = job.n * tile / tiles;
       const size_t xr_end = job.n * (tile + 1) / tiles;
-      ExpertRowsUpTo<kKind, kMaxTileRows>(job, row, row_end, xr, xr_end - xr);
+      FloatRowsUpTo<kMaxTileRows>(job, row, row_end, xr, xr_end - xr);
     }
-  }
-}
-
-}  // namespace
-
-void ExpertMatMulDispatch(const ExpertJob& job, size_t begin, size_t end) {
-  switch (job.w.kind) {
-    case ExpertKind::kF32:
-      return ExpertKindMatMul<ExpertKind::kF32>(job, begin, end);
-    case ExpertKind::kVq1:
-      return ExpertKindMatMul<ExpertKind::kVq1>(job, begin, end);
-    case ExpertKind::kMxfp4:
-    case ExpertKind::kMxfp4Sq:
-      break;  // NibbleMatMul
   }
 }
 
@@ -141,11 +107,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mk {
 
-HWY_EXPORT(ExpertMatMulDispatch);
+HWY_EXPORT(FloatMatMul);
 
 void ExpertMatMul(const ExpertJob& job, size_t row_begin, size_t row_end) {
   if (TakesBytes(job.w.kind)) return NibbleMatMul(job, row_begin, row_end);
-  HWY_DYNAMIC_DISPATCH(ExpertMatMulDispatch)(job, row_begin, row_end);
+  if (job.w.kind == ExpertKind::kVq1) return Vq1MatMul(job, row_begin, row_end);
+  HWY_DYNAMIC_DISPATCH(FloatMatMul)(job, row_begin, row_end);
 }
 
 namespace {
@@ -169,6 +136,19 @@ uint64_t JobWork(const ExpertJob& job) {
 size_t RowAt(const ExpertJob& job, uint64_t work) {
   const size_t row = work / std::max<uint64_t>(1, RowWork(job)) / kRowStep * kRowStep;
   return work >= JobWork(job) ? job.w.rows : row;
+}
+
+// Work of a task of the job that is worth it: tables of VQ1 products are made by every task anew.
+uint64_t SmallestTask(const ExpertJob& job) {
+  const bool makes_tables = job.w.kind == ExpertKind::kVq1 && job.tables.values == nullptr;
+  const uint64_t rows = job.n < 4 ? 256 : 1024;
+  return makes_tables ? rows * RowWork(job) : 0;
+}
+
+uint64_t SmallestTask(std::span<const ExpertJob> jobs) {
+  uint64_t smallest = kSmallestTask;
+  for (const ExpertJob& job : jobs) smallest = std::max(smallest, SmallestTask(job));
+  return smallest;
 }
 
 uint64_t TotalWork(std::span<const ExpertJob> jobs) {
@@ -222,7 +202,7 @@ Status ParallelExpertMatMul(ThreadPool& pool, std::span<const ExpertJob> jobs,
     for (const ExpertJob& job : jobs) ExpertMatMul(job, 0, job.w.rows);
     return {};
   }
-  const uint64_t goal = std::max(kSmallestTask, total / (pool.size() * kTasksPerWorker));
+  const uint64_t goal = std::max(SmallestTask(jobs), total / (pool.size() * kTasksPerWorker));
   const size_t tasks = (total + goal - 1) / goal;
   const uint64_t next_share = TotalWork(next) / tasks + 1;
   // The jobs' work laid end to end; task t owns [t goal, (t + 1) goal).

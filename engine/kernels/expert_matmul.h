@@ -9,9 +9,12 @@
 //               y = fma(s, h, y)              groups ascending, y from zero
 //       bytes:  x as bytes q with a scale d per group (q8_rows.h)
 //               y = fma(sum e[c] q[c], h d, y)         the sum is an exact integer
-//   F32, VQ1: lane j is one of 16; per 16 columns, w the weights or the row of the codebook:
+//   F32: lane j is one of 16; per 16 columns:
 //       acc_j = fma(w[j], x[j], acc_j)        ascending; columns past the end count as 0
 //     y = sum of the lanes as a tree: lane j with j+8, then j+4, j+2, j+1.
+//   VQ1: per group of 16 columns and stage, with w the row of the stage's codebook:
+//       s = a chain of fma(w[j], x[j], s) from zero, columns ascending
+//       y = y + s                  groups ascending, stages of a group ascending, y from zero
 // MXFP4 scale bytes 0 and 1 count as zero: h would be subnormal (the weights are below 2^-123).
 // MXFP4SQ: h = t t smax / 2 with t = (s+1)/256, rounded after each product, left to right.
 // So the bits do not depend on n, on the grouping of rows, on workers or on vector width.
@@ -32,8 +35,11 @@ enum class ExpertKind : uint8_t {
   kF32,      // values: row-major [rows][cols]
   kMxfp4,    // packed: nibble panels (nibble_panels.h) with e8m0 scales, never 255
   kMxfp4Sq,  // the same with quadratic scales and smax
-  kVq1,      // packed: one byte per 16 columns, a row of the codebook
+  kVq1,      // packed: per 16 columns one byte of every stage, a row of its codebook (vq1_matmul.h)
 };
+
+// Floats of a codebook as kernels read it: [256][16], then the same column after column.
+inline constexpr size_t kVq1CodebookFloats = 2 * 256 * 16;
 
 // A matrix, by reference; no alignment needed except where said.
 struct ExpertMatrix {
@@ -43,7 +49,17 @@ struct ExpertMatrix {
   const uint8_t* packed = nullptr;  // nibble panels, best aligned to 64 bytes, or codebook indices
   float smax = 0;                   // MXFP4SQ
   const float* values = nullptr;    // F32, aligned to 4 bytes
-  const float* codebook = nullptr;  // VQ1: [256][16], aligned to 64 bytes
+  // VQ1: complete codebooks (vq1_matmul.h), one after the other, aligned to 64 bytes, and how many
+  // they are: weights are sums of what each stage gives.
+  const float* codebook = nullptr;
+  size_t stages = 1;
+};
+
+// Tables of VQ1 products that were made before (vq1_matmul.h), of rows of x with one codebook.
+struct SharedTables {
+  const float* values = nullptr;   // [.][cols / 16][stages][256]; null: there are none
+  const uint32_t* rows = nullptr;  // where the tables of an input are; null: in order
+  size_t row(size_t input) const { return rows == nullptr ? input : rows[input]; }
 };
 
 // One product. x is [n][cols] with `ldx` floats between rows, y is [n][rows] with `ldy`; x and y
@@ -60,6 +76,7 @@ struct ExpertJob {
   size_t n = 0;
   Q8Rows q8 = {};
   const uint8_t* ahead = nullptr;  // its `packed`, or null
+  SharedTables tables = {};        // VQ1: of the matrix's codebook
 };
 
 // True if the matrix can be used with bytes.

@@ -20,6 +20,7 @@
 #include "engine/kernels/nibble_panels.h"
 #include "engine/kernels/target.h"
 #include "engine/kernels/vector_ops.h"
+#include "engine/kernels/vq1_matmul.h"
 #include "engine/parallel/flush_denormals.h"
 #include "engine/parallel/page_buffer.h"
 
@@ -160,7 +161,7 @@ void BM_ExpertMatMul(benchmark::State& state) {
                                                    : NibbleMatrixBytes(rows, cols);
   const size_t calls = std::max<size_t>(1, kSetBytes / (packed * experts));
   Result<PageBuffer> weights = PageBuffer::Allocate(calls * experts * packed);
-  Result<PageBuffer> codebook = PageBuffer::Allocate(256 * 16 * sizeof(float));
+  Result<PageBuffer> codebook = PageBuffer::Allocate(kVq1CodebookFloats * sizeof(float));
   if (!weights || !codebook) return state.SkipWithError("out of memory");
   for (size_t i = 0; i < weights->size(); ++i) {
     weights->data()[i] = static_cast<std::byte>(kind == ExpertKind::kF32 ? 0x3c : 0x60 + i % 31);
@@ -206,6 +207,53 @@ void ExpertArgs(benchmark::internal::Benchmark* b) {
   }
 }
 BENCHMARK(BM_ExpertMatMul)->Apply(ExpertArgs);
+
+// form: 0 gather, 1 tables that every product makes, 2 lanes, 3 tables made once per input;
+// experts: products that share an input.
+void BM_Vq1MatMul(benchmark::State& state) {
+  const int64_t form = state.range(0);
+  const auto rows = static_cast<size_t>(state.range(1));
+  const auto cols = static_cast<size_t>(state.range(2));
+  const auto n = static_cast<size_t>(state.range(3));
+  const auto experts = static_cast<size_t>(state.range(4));
+  Result<PageBuffer> codebook = PageBuffer::Allocate(kVq1CodebookFloats * sizeof(float));
+  if (!codebook) return state.SkipWithError("out of memory");
+  CompleteVq1Codebook(codebook->floats().data());
+  std::vector<uint8_t> packed(experts * rows * cols / 16);
+  for (size_t i = 0; i < packed.size(); ++i)
+    packed[i] = static_cast<uint8_t>(i * 0x9e3779b1u >> 24);
+  const std::vector<float> x = Randoms(n * cols);
+  std::vector<float> y(n * rows), tables(n * Vq1TableFloats(cols, 1));
+  ExpertJob job{{ExpertKind::kVq1, rows, cols}, x.data(), cols, y.data(), rows, n};
+  job.w.codebook = codebook->floats().data();
+  for (auto _ : state) {
+    for (size_t i = 0; form == 3 && i < n; ++i) {
+      BuildVq1Tables(job.w.codebook, 1, &x[i * cols], cols, &tables[i * Vq1TableFloats(cols, 1)]);
+    }
+    if (form == 3) job.tables = {tables.data()};
+    for (size_t e = 0; e < experts; ++e) {
+      job.w.packed = &packed[e * rows * cols / 16];
+      Vq1MatMulAs(form == 3 ? Vq1Form::kTables : static_cast<Vq1Form>(form), job, 0, rows);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.counters["weights/ns"] =
+      benchmark::Counter(static_cast<double>(rows * cols * n * experts) * 1e-9 *
+                             static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate);
+}
+
+void Vq1Args(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"form", "rows", "cols", "n", "experts"});
+  for (const int form : {0, 1, 2, 3}) {
+    for (const int rows : {8, 16, 32}) b->Args({form, rows, 64, 1, 1});
+    for (const int n : {1, 4, 8, 16, 64}) {
+      for (const int rows : {64, 128}) b->Args({form, rows, 64, n, 8});
+      b->Args({form, 2048, 3072, n, 1});
+    }
+  }
+}
+BENCHMARK(BM_Vq1MatMul)->Apply(Vq1Args);
 
 // Cost of a loop of two empty tasks.
 void BM_ParallelFor(benchmark::State& state) {

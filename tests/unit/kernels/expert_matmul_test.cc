@@ -6,6 +6,7 @@
 
 #include "engine/format/mxfp4.h"
 #include "engine/kernels/nibble_panels.h"
+#include "engine/kernels/vq1_matmul.h"
 #include "engine/parallel/page_buffer.h"
 #include "tests/unit/kernels/kernel_test.h"
 
@@ -28,6 +29,7 @@ struct Problem {
   std::vector<float> values, x;
   float smax = 0.37f;
   PageBuffer codebook;
+  size_t stages = 1;  // VQ1
   std::vector<int8_t> q8_values;
   std::vector<float> q8_scales;
   std::vector<int32_t> q8_offsets;
@@ -44,8 +46,25 @@ struct Problem {
       s = kind == ExpertKind::kMxfp4 ? static_cast<uint8_t>(118 + random.Byte() % 16)
                                      : random.Byte();
     }
-    codebook = std::move(*PageBuffer::Allocate(256 * 16 * 4));
-    for (float& v : codebook.floats()) v = random.Normal();
+    SetCodebooks(random);
+    Prepare();
+  }
+
+  void SetCodebooks(Random& random) {
+    codebook = std::move(*PageBuffer::Allocate(stages * kVq1CodebookFloats * 4));
+    for (size_t s = 0; s < stages; ++s) {
+      float* own = &codebook.floats()[s * kVq1CodebookFloats];
+      for (size_t i = 0; i < 256 * 16; ++i) own[i] = random.Normal();
+      CompleteVq1Codebook(own);
+    }
+  }
+  // VQ1: with so many codebooks.
+  void SetStages(size_t count, uint32_t seed) {
+    Random random(seed);
+    stages = count;
+    packed.resize(rows * cols / 16 * stages);
+    for (uint8_t& b : packed) b = random.Byte();
+    SetCodebooks(random);
     Prepare();
   }
 
@@ -69,7 +88,8 @@ struct Problem {
     return {q8_values.data(), q8_scales.data(), q8_offsets.data(), cols / 32, stride()};
   }
   ExpertMatrix matrix() const {
-    return {kind, rows, cols, panels.data() + 1, smax, values.data(), codebook.floats().data()};
+    return {kind,  rows, cols, panels.data() + 1, smax, values.data(), codebook.floats().data(),
+            stages};
   }
   ExpertJob Job(std::vector<float>& y) {
     ExpertJob job{matrix(), x.data(), cols, y.data(), rows, n};
@@ -100,10 +120,23 @@ struct Problem {
     return double{Nibble(r, c)} * double{GroupScale(r, c / 32)};
   }
 
+  float Vq1Twin(size_t r, const float* in) const {
+    float total = 0;
+    for (size_t byte = 0; byte < cols / 16 * stages; ++byte) {
+      const size_t entry = packed[r * (cols / 16 * stages) + byte];
+      const float* w = &codebook.floats()[byte % stages * kVq1CodebookFloats + entry * 16];
+      float sum = 0;
+      for (size_t j = 0; j < 16; ++j) sum = std::fma(w[j], in[byte / stages * 16 + j], sum);
+      total += sum;
+    }
+    return total;
+  }
+
   // The definition, output by output.
   float Twin(size_t r, size_t i) const {
     const float* in = x.data() + i * cols;
-    if (!nibbles()) {
+    if (kind == ExpertKind::kVq1) return Vq1Twin(r, in);
+    if (kind == ExpertKind::kF32) {
       float lanes[16] = {};
       for (size_t c = 0; c < cols; ++c) lanes[c % 16] = std::fma(Plain(r, c), in[c], lanes[c % 16]);
       return TreeSum(lanes);
@@ -296,6 +329,57 @@ TEST(ExpertMatMul, NanScalesOfBytesReachTheOutput) {
       }
     });
   }
+}
+
+// Whatever the form, with and without tables made before, for few rows and many.
+TEST(ExpertMatMul, Vq1FormsGiveTheSameBits) {
+  uint32_t seed = 300;
+  for (const size_t n : {1u, 5u, 16u, 37u}) {
+    for (const size_t rows : {3u, 16u, 90u, 1100u}) {
+      for (const size_t cols : {16u, 48u, 64u, 304u}) {
+        SCOPED_TRACE(testing::Message() << rows << " x " << cols << ", n=" << n);
+        Problem problem({ExpertKind::kVq1, false}, rows, cols, n, seed++);
+        problem.SetStages(1 + seed % 3, seed);
+        const std::vector<float> expected = problem.Twin();
+        ForEachTarget([&] {
+          const FlushDenormals flush;
+          for (const Vq1Form form : {Vq1Form::kGather, Vq1Form::kTables, Vq1Form::kLanes}) {
+            std::vector<float> y(n * rows, NAN);
+            Vq1MatMulAs(form, problem.Job(y), 0, rows);
+            ExpectSameBits(y, expected);
+          }
+        });
+      }
+    }
+  }
+}
+
+// Inputs of an expert are some of those that tables were made of, in an order of their own.
+TEST(ExpertMatMul, Vq1TablesAreSharedByRow) {
+  constexpr size_t kRows = 40, kCols = 320, kAll = 6;
+  const uint32_t chosen[] = {4, 0, 3};
+  Problem problem({ExpertKind::kVq1, false}, kRows, kCols, kAll, 7);
+  problem.SetStages(2, 8);
+  const std::vector<float> all = problem.Twin();
+  ForEachTarget([&] {
+    const FlushDenormals flush;
+    constexpr size_t kTables = Vq1TableFloats(kCols, 2);
+    std::vector<float> tables(kAll * kTables), y(3 * kRows);
+    for (size_t i = 0; i < kAll; ++i) {
+      BuildVq1Tables(problem.codebook.floats().data(), 2, &problem.x[i * kCols], kCols,
+                     &tables[i * kTables]);
+    }
+    ExpertJob job = problem.Job(y);
+    job.x = nullptr;  // not looked at
+    job.n = 3;
+    job.tables = {tables.data(), chosen};
+    ExpertMatMul(job, 0, kRows);
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t r = 0; r < kRows; ++r) {
+        ASSERT_EQ(Bits(y[i * kRows + r]), Bits(all[chosen[i] * kRows + r]));
+      }
+    }
+  });
 }
 
 }  // namespace
