@@ -49,17 +49,7 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, unsigned mode,
 }
 
 Status AtomicFile::Allocate(uint64_t bytes) {
-  if (bytes == 0) return {};
-  int result = 0;
-  do {
-    result = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
-  // A file system that cannot reserve still gets the length; a full disk then shows in a write.
-  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
-    result = ::ftruncate(fd_.get(), static_cast<off_t>(bytes));
-  }
-  if (result != 0) return Fail(SystemError(errno, "reserve space for", path_));
-  return {};
+  return ReserveSpace(fd_.get(), bytes, path_);
 }
 
 Status AtomicFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {

@@ -139,6 +139,20 @@ Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const 
   return {};
 }
 
+Status ReserveSpace(int fd, uint64_t bytes, const std::string& path) {
+  if (bytes == 0) return {};
+  int result = 0;
+  do {
+    result = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  // A file system that cannot reserve still gets the length; a full disk then shows in a write.
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+    result = ::ftruncate(fd, static_cast<off_t>(bytes));
+  }
+  if (result != 0) return Fail(SystemError(errno, "reserve space for", path));
+  return {};
+}
+
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes) {
   auto file = OpenForReading(path);
   if (!file) return Fail(file.error());

@@ -45,6 +45,10 @@ void ReadAhead(int fd, uint64_t offset, uint64_t bytes);
 // Writes all of `bytes` at byte `offset`. Errors: kIo (a full disk is named as such).
 Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& path);
 
+// Reserves disk space for a file of so many bytes and sets its length. Errors: kIo, with the disk
+// named as full when it is.
+Status ReserveSpace(int fd, uint64_t bytes, const std::string& path);
+
 // Whole content of a regular file of at most `max_bytes`. Errors as OpenForReading, and
 // kInvalidArgument when the file is larger.
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes);
