@@ -128,6 +128,12 @@ constexpr std::array kCommands = {
             "  mk build --preset tiny --out tiny.bin\n"
             "  mk build --preset micro --dry-run",
             BuildCommand},
+    Command{"shadow", "Make a small copy of a model's experts, to stand in for them",
+            "  mk shadow\n"
+            "  mk shadow ./model.bin --bits 0.5 --detach\n"
+            "  mk shadow story-k3 --out story.shadows --json | jq .relative_error\n"
+            "  mk shadow --info story.shadows",
+            ShadowCommand},
     Command{"bench", "Measure the speed of a model against the roof of the machine",
             "  mk bench\n"
             "  mk bench --quick --precision q8\n"

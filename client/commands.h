@@ -34,6 +34,7 @@ int StopCommand(const Command& command, int argc, char** argv);
 int RestartCommand(const Command& command, int argc, char** argv);
 int TokenizeCommand(const Command& command, int argc, char** argv);
 int DetokenizeCommand(const Command& command, int argc, char** argv);
+int ShadowCommand(const Command& command, int argc, char** argv);
 int VerifyCommand(const Command& command, int argc, char** argv);
 int BuildCommand(const Command& command, int argc, char** argv);
 int BenchCommand(const Command& command, int argc, char** argv);

@@ -1,4 +1,4 @@
-// Long work with a progress line: load, verify, build, bench, absorb.
+// Long work with a progress line: load, verify, build, bench, absorb, shadow.
 
 #pragma once
 

@@ -76,6 +76,20 @@ std::string BuildText(const protocol::BuildDone& done) {
   return text + (done.written ? ", " + std::string(seconds.data()) : "") + "\n";
 }
 
+std::string ShadowText(const protocol::ShadowDone& done) {
+  std::array<char, 160> made;
+  std::snprintf(made.data(), made.size(), "  relative error %.4f, gain %.3f; %.1f s",
+                done.relative_error, done.gain, done.seconds);
+  std::string text = "wrote " + done.path + "\n  " + done.format + ", " +
+                     std::to_string(done.layers) + " layers of " + std::to_string(done.experts) +
+                     " experts, " + BytesText(done.file_bytes) + " for " +
+                     BytesText(done.expert_bytes) + " of experts\n" + made.data();
+  if (done.resumed_layers > 0) {
+    text += ", after " + std::to_string(done.resumed_layers) + " layers that were done";
+  }
+  return text + "\n";
+}
+
 protocol::Error NotSound(const protocol::VerifyDone& done) {
   return {protocol::ErrorCode::kModelCorrupt,
           done.path + " is not sound: " + std::to_string(done.problems_total) +
@@ -114,6 +128,7 @@ std::string ResultText(const protocol::JobResult& result) {
   if (result.verify) return VerifyText(*result.verify);
   if (result.build) return BuildText(*result.build);
   if (result.absorb) return AbsorbText(*result.absorb);
+  if (result.shadow) return ShadowText(*result.shadow);
   if (result.bench) return BenchText({BenchResult{*result.bench, {}}});
   return {};
 }

@@ -9,6 +9,7 @@
 namespace mk::client {
 
 std::string AbsorbText(const protocol::AbsorbDone& done);
+std::string ShadowText(const protocol::ShadowDone& done);
 std::string VerifyText(const protocol::VerifyDone& done);
 std::string BuildText(const protocol::BuildDone& done);
 // What a command ends with whose file is not sound.

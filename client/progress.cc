@@ -31,6 +31,9 @@ std::string StageText(const std::string& stage) {
   if (stage == "encode") return "splitting into tokens";
   if (stage == "absorb") return "reading the text";
   if (stage == "save") return "saving";
+  if (stage == "sample") return "sampling weights";
+  if (stage == "train") return "training the codebook";
+  if (stage == "shadow") return "making shadows";
   return stage;
 }
 

@@ -217,6 +217,7 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kSessionRestore:
     case protocol::Op::kSessionDiff:
     case protocol::Op::kAbsorb:
+    case protocol::Op::kShadow:
       return Start(peer, std::move(request));
   }
 }
@@ -252,6 +253,7 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kBuild:
     case protocol::Op::kBench:
     case protocol::Op::kAbsorb:
+    case protocol::Op::kShadow:
       return jobs_.HandleWork(*opened);
     case protocol::Op::kJobStart:
       return jobs_.HandleStart(*opened);

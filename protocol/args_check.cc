@@ -90,7 +90,7 @@ Status CheckArgs(const JobStartArgs& args) {
   if (kinds == 1) return {};
   return Bad(kinds == 0 ? "job_start: there is nothing to do"
                         : "job_start: more than one kind of work is given",
-             "give one of `verify`, `build`, `bench` and `absorb`");
+             "give one of `verify`, `build`, `bench`, `absorb` and `shadow`");
 }
 
 Status CheckArgs(const JobRemoveArgs& args) {

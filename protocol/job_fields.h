@@ -6,6 +6,7 @@
 #include "protocol/field.h"
 #include "protocol/job_messages.h"
 #include "protocol/pack_fields.h"
+#include "protocol/shadow_fields.h"
 
 namespace mk::protocol {
 
@@ -43,7 +44,8 @@ template <>
 struct Schema<JobResult> {
   static constexpr auto fields =
       std::make_tuple(Optional("verify", &JobResult::verify), Optional("build", &JobResult::build),
-                      Optional("bench", &JobResult::bench), Optional("absorb", &JobResult::absorb));
+                      Optional("bench", &JobResult::bench), Optional("absorb", &JobResult::absorb),
+                      Optional("shadow", &JobResult::shadow));
 };
 
 template <>

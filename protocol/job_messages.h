@@ -1,8 +1,8 @@
 // Long work: what can be asked for, how far it is, what it gave. Included by messages.h.
 //
-// The ops `verify`, `build`, `bench` and `absorb` start a job, stay with it to its end and answer
-// with its result; a client that leaves ends it. `job_start` starts one that belongs to nobody: it
-// lives on, and any number of clients may attach to it, as they may to the others.
+// The ops `verify`, `build`, `bench`, `absorb` and `shadow` start a job, stay with it to its end
+// and answer with its result; a client that leaves ends it. `job_start` starts one that belongs to
+// nobody: it lives on, and any number of clients may attach to it, as they may to the others.
 
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "protocol/bench_messages.h"
 #include "protocol/pack_messages.h"
+#include "protocol/shadow_messages.h"
 
 namespace mk::protocol {
 
@@ -77,6 +78,7 @@ struct JobSpec {
   std::optional<BuildArgs> build;
   std::optional<BenchArgs> bench;
   std::optional<AbsorbArgs> absorb = std::nullopt;
+  std::optional<ShadowArgs> shadow = std::nullopt;
   bool operator==(const JobSpec&) const = default;
 };
 
@@ -86,6 +88,7 @@ struct JobResult {
   std::optional<BuildDone> build;
   std::optional<BenchDone> bench;
   std::optional<AbsorbDone> absorb = std::nullopt;
+  std::optional<ShadowDone> shadow = std::nullopt;
   bool operator==(const JobResult&) const = default;
 };
 
@@ -120,7 +123,7 @@ struct JobError {
 
 struct JobStatus {
   std::string id;
-  std::string kind;   // "verify", "build", "bench", "absorb"
+  std::string kind;   // "verify", "build", "bench", "absorb", "shadow"
   std::string what;   // one line: the file that it is about, and how
   std::string state;  // see JobState
   std::string phase;  // of a running one: "verify", "load", ...; of a queued one what it waits for

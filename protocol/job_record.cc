@@ -45,7 +45,8 @@ Status CheckResult(const JobRecord& record) {
   const bool fits = result.verify.has_value() == (done && spec.verify) &&
                     result.build.has_value() == (done && spec.build) &&
                     result.bench.has_value() == (done && spec.bench) &&
-                    result.absorb.has_value() == (done && spec.absorb);
+                    result.absorb.has_value() == (done && spec.absorb) &&
+                    result.shadow.has_value() == (done && spec.shadow);
   return fits ? Status() : Bad("a result that does not fit the job");
 }
 
@@ -80,7 +81,7 @@ struct Schema<StoredRecord> {
 
 int KindsIn(const JobSpec& spec) {
   return int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()} +
-         int{spec.absorb.has_value()};
+         int{spec.absorb.has_value()} + int{spec.shadow.has_value()};
 }
 
 std::string_view KindOf(const JobSpec& spec) {
@@ -88,6 +89,7 @@ std::string_view KindOf(const JobSpec& spec) {
   if (spec.build) return "build";
   if (spec.bench) return "bench";
   if (spec.absorb) return "absorb";
+  if (spec.shadow) return "shadow";
   return {};
 }
 
@@ -96,6 +98,7 @@ std::string PathIn(const JobSpec& spec) {
   if (spec.build) return spec.build->out;
   if (spec.bench) return spec.bench->model.model;
   if (spec.absorb) return spec.absorb->text;
+  if (spec.shadow) return spec.shadow->out.empty() ? spec.shadow->model : spec.shadow->out;
   return {};
 }
 

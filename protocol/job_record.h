@@ -45,7 +45,7 @@ struct JobRecord {
 // How many kinds of work it asks for.
 int KindsIn(const JobSpec& spec);
 
-// "verify", "build", "bench", "absorb"; "": none of them.
+// "verify", "build", "bench", "absorb", "shadow"; "": none of them.
 std::string_view KindOf(const JobSpec& spec);
 
 // The file that it is about.

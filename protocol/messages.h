@@ -208,7 +208,7 @@ using Args =
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
                  SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
-                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs, ExpertStatsArgs>;
+                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs, ExpertStatsArgs, ShadowArgs>;
 
 enum class Op {
   kHello,
@@ -249,6 +249,7 @@ enum class Op {
   kPckClean,
   kScore,
   kExpertStats,
+  kShadow,
 };
 
 struct Request {
@@ -584,7 +585,7 @@ using Body = std::variant<
     BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
     JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone, SessionForkDone,
     SessionUndoDone, SessionRenameDone, SessionRemoveDone, SessionSaveDone, SessionRestoreDone,
-    SessionDiffDone, AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone>;
+    SessionDiffDone, AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone, ShadowDone>;
 
 struct Reply {
   uint64_t id = 0;

@@ -47,6 +47,7 @@ constexpr std::array kOps = {
     OpInfo{Op::kPckClean, "pck_clean", false, false, "forget states of prompts"},
     OpInfo{Op::kScore, "score", false, true, "how likely given texts are"},
     OpInfo{Op::kExpertStats, "expert_stats", true, false, "how often experts were picked"},
+    OpInfo{Op::kShadow, "shadow", false, true, "make a small copy of a model's experts"},
 };
 
 constexpr bool InOrder() {

@@ -301,6 +301,21 @@ struct Schema<AbsorbArgs> {
 };
 
 template <>
+struct Schema<ShadowArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("model", &ShadowArgs::model, "path, alias or name; empty: the default model",
+               kModelRule),
+      Optional("out", &ShadowArgs::out, "path of the file to make; empty: beside the model",
+               Rule{}.Bytes(kMaxPathBytes).Form(TextForm::kPath)),
+      Optional("version", &ShadowArgs::version,
+               "of the format: 2, or 1 for that of the reference engine", Rule{}.Range(1, 2)),
+      Optional("stages", &ShadowArgs::stages, "bytes per sixteen weights; 1 in version 1",
+               Rule{}.Range(1, 2)),
+      Optional("threads", &ShadowArgs::threads, "threads to use; 0: the daemon's setting",
+               Rule{}.Range(0, 1024)));
+};
+
+template <>
 struct Schema<MetricsArgs> {
   static constexpr auto fields = std::make_tuple(Optional("form", &MetricsArgs::form,
                                                           "Prometheus text, or families of samples",
@@ -320,7 +335,8 @@ struct Schema<JobSpec> {
       std::make_tuple(Optional("verify", &JobSpec::verify, "the fields of the op verify"),
                       Optional("build", &JobSpec::build, "the fields of the op build"),
                       Optional("bench", &JobSpec::bench, "the fields of the op bench"),
-                      Optional("absorb", &JobSpec::absorb, "the fields of the op absorb"));
+                      Optional("absorb", &JobSpec::absorb, "the fields of the op absorb"),
+                      Optional("shadow", &JobSpec::shadow, "the fields of the op shadow"));
 };
 
 template <>

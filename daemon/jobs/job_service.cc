@@ -8,6 +8,7 @@
 #include "daemon/jobs/absorb_kind.h"
 #include "daemon/jobs/bench_kind.h"
 #include "daemon/jobs/build_kind.h"
+#include "daemon/jobs/shadow_kind.h"
 #include "protocol/utf8.h"
 
 namespace mk::daemon {
@@ -31,6 +32,7 @@ protocol::JobSpec SpecOf(const protocol::Args& args) {
   if (const auto* build = std::get_if<protocol::BuildArgs>(&args)) spec.build = *build;
   if (const auto* bench = std::get_if<protocol::BenchArgs>(&args)) spec.bench = *bench;
   if (const auto* absorb = std::get_if<protocol::AbsorbArgs>(&args)) spec.absorb = *absorb;
+  if (const auto* shadow = std::get_if<protocol::ShadowArgs>(&args)) spec.shadow = *shadow;
   return spec;
 }
 
@@ -39,6 +41,7 @@ protocol::Body ResultOf(const protocol::JobResult& result) {
   if (result.verify) return *result.verify;
   if (result.build) return *result.build;
   if (result.absorb) return *result.absorb;
+  if (result.shadow) return *result.shadow;
   return result.bench.value_or(protocol::BenchDone());
 }
 
@@ -76,6 +79,7 @@ std::vector<std::unique_ptr<JobKind>> Kinds(const Core& core, EngineAccess& engi
   kinds.push_back(std::make_unique<BuildKind>(core));
   kinds.push_back(std::make_unique<BenchKind>(core, engine));
   kinds.push_back(std::make_unique<AbsorbKind>(core, engine, AbsorbFolderIn(folder)));
+  kinds.push_back(std::make_unique<ShadowKind>(core, limit));
   return kinds;
 }
 

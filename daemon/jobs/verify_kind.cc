@@ -1,7 +1,5 @@
 #include "daemon/jobs/verify_kind.h"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "daemon/errors.h"
@@ -29,36 +27,6 @@ protocol::VerifyDone ToWire(const std::string& path, const VerifyReport& report)
   return done;
 }
 
-// Holds a reader to so many bytes per second.
-class Pace {
- public:
-  explicit Pace(const ReadLimit& limit) : limit_(limit) {}
-
-  // Waits until `done` bytes may have been read, in short steps. False: the job was cancelled.
-  bool Keep(uint64_t done, const JobContext& context) {
-    constexpr auto kStep = std::chrono::milliseconds(20);
-    if (first_) {
-      first_ = false;
-      begin_ = Clock::now();
-      from_ = done;
-    }
-    while (!context.cancelled()) {
-      const uint64_t limit = limit_.load();
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-      const auto read = static_cast<double>(done - std::min(done, from_));
-      if (limit == 0 || read <= seconds * static_cast<double>(limit)) return true;
-      std::this_thread::sleep_for(kStep);
-    }
-    return false;
-  }
-
- private:
-  const ReadLimit& limit_;
-  bool first_ = true;
-  Clock::time_point begin_;
-  uint64_t from_ = 0;
-};
-
 }  // namespace
 
 protocol::Result<JobPlan> VerifyKind::Prepare(protocol::JobSpec& spec) const {
@@ -72,7 +40,7 @@ protocol::Result<JobPlan> VerifyKind::Prepare(protocol::JobSpec& spec) const {
 
 protocol::Result<protocol::JobResult> VerifyKind::Run(const protocol::JobSpec& spec,
                                                       JobContext& context) {
-  Pace pace(limit_);
+  ReadPace pace(limit_);
   uint64_t read = 0;
   VerifyOptions options;
   options.progress = [&](uint64_t done, uint64_t total) {

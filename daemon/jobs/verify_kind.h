@@ -2,16 +2,11 @@
 
 #pragma once
 
-#include <atomic>
-#include <memory>
-
 #include "daemon/core.h"
 #include "daemon/jobs/job_kind.h"
+#include "daemon/jobs/read_pace.h"
 
 namespace mk::daemon {
-
-// Bytes per second that jobs may read; 0: as many as they can. Thread-safe.
-using ReadLimit = std::atomic<uint64_t>;
 
 class VerifyKind : public JobKind {
  public:

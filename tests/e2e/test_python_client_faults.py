@@ -231,7 +231,7 @@ REPLIES = {
     "LoadDone": microkimi.Loaded, "UnloadDone": microkimi.messages.Unloaded,
     "Usage": microkimi.Usage, "Timing": microkimi.Timing, "RunOptions": microkimi.RunOptions,
     "Trust": microkimi.Trust, "RunDone": microkimi.RunResult, "SavedPack": microkimi.SavedPack,
-    "AbsorbDone": microkimi.Absorbed,
+    "AbsorbDone": microkimi.Absorbed, "ShadowDone": microkimi.ShadowFile,
     "TokenizeDone": microkimi.Tokens,
     "DetokenizeDone": microkimi.messages.Text, "VerifyProblem": microkimi.VerifyProblem,
     "VerifyDone": microkimi.Verified, "BuildDone": microkimi.Built,
@@ -258,6 +258,7 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
         "metrics_fields.h",
         "job_fields.h",
         "pack_fields.h",
+        "shadow_fields.h",
         "prefix_fields.h",
         "look_fields.h",
         "stream_fields.h",
@@ -311,6 +312,8 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
     assert bench.args.keys() == schemas["BenchArgs"].keys()
     absorb = microkimi.requests.absorb_request("t", "s", None, {})
     assert absorb.args.keys() | {"spooled"} == schemas["AbsorbArgs"].keys()
+    shadow = microkimi.requests.shadow_request(None, None, {})
+    assert shadow.args.keys() == schemas["ShadowArgs"].keys()
     options = set(microkimi.requests.BuildOptions.__annotations__) | {"out"}
     assert options == schemas["BuildArgs"].keys()
 

@@ -54,6 +54,7 @@ from .messages import (
     Ping,
     Progress,
     RequestStatus,
+    ShadowFile,
     Status,
     Tokens,
     Verified,
@@ -107,8 +108,8 @@ __all__ = [
     "PrefixCache", "PrefixModel", "PrefixState", "Progress", "RequestStatus", "RouterPick",
     "Routes", "RunOptions", "RunResult", "RunStream", "SavedPack", "Score", "ScoreItem",
     "ScoreOptions", "Session", "SessionDifference", "SessionInfo", "SessionSaved", "SessionStep",
-    "SessionTurn", "Sessions", "ShuttingDownError", "Speculation", "StateDistance", "Status",
-    "StreamUse", "Timing", "Token", "TokenBias", "Tokens", "Trust", "UnreachableError",
+    "SessionTurn", "Sessions", "ShadowFile", "ShuttingDownError", "Speculation", "StateDistance",
+    "Status", "StreamUse", "Timing", "Token", "TokenBias", "Tokens", "Trust", "UnreachableError",
     "UnsupportedError", "UnsupportedVersionError", "Usage", "Verified", "VerifyProblem",
     "__version__",
 ]  # fmt: skip

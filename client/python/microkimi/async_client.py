@@ -22,6 +22,7 @@ from .messages import (
     ModelEntry,
     ModelList,
     Ping,
+    ShadowFile,
     Status,
     Text,
     Tokens,
@@ -41,6 +42,7 @@ from .requests import (
     Precision,
     Request,
     RunSettings,
+    ShadowOptions,
     StrPath,
 )
 from .run_messages import Absorbed, RunResult, Token
@@ -369,6 +371,16 @@ class AsyncClient:
     ) -> Absorbed:
         """Reads a text file of any length into a memory pack, beside other work."""
         return await self._ask(Absorbed, requests.absorb_request(text, save, progress, options))
+
+    async def shadow(
+        self,
+        model: StrPath | None = None,
+        *,
+        progress: OnProgress | None = None,
+        **options: Unpack[ShadowOptions],
+    ) -> ShadowFile:
+        """Makes a small copy of a model's experts, to stand in for them."""
+        return await self._ask(ShadowFile, requests.shadow_request(model, progress, options))
 
     async def bench(
         self,

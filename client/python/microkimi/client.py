@@ -23,6 +23,7 @@ from .messages import (
     ModelEntry,
     ModelList,
     Ping,
+    ShadowFile,
     Status,
     Text,
     Tokens,
@@ -42,6 +43,7 @@ from .requests import (
     Precision,
     Request,
     RunSettings,
+    ShadowOptions,
     StrPath,
 )
 from .run_messages import Absorbed, RunResult, Token
@@ -346,6 +348,16 @@ class Client:
     ) -> Absorbed:
         """Reads a text file of any length into a memory pack, beside other work."""
         return self._ask(Absorbed, requests.absorb_request(text, save, progress, options))
+
+    def shadow(
+        self,
+        model: StrPath | None = None,
+        *,
+        progress: OnProgress | None = None,
+        **options: Unpack[ShadowOptions],
+    ) -> ShadowFile:
+        """Makes a small copy of a model's experts, to stand in for them."""
+        return self._ask(ShadowFile, requests.shadow_request(model, progress, options))
 
     def bench(
         self,

@@ -223,6 +223,25 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowFile:
+    """A small copy of a model's experts that was made."""
+
+    path: str
+    model_path: str
+    format: str  # "MKSH0001", "MKSH0002"
+    fingerprint: str  # of the model file
+    stages: int  # bytes per sixteen weights
+    layers: int
+    experts: int  # of a layer
+    file_bytes: int
+    expert_bytes: int  # of the experts in the model file
+    relative_error: float  # mean of all matrices, before the gain
+    gain: float  # what gives the shadows the energy of the weights
+    resumed_layers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     path: str
     written: bool  # false: dry run

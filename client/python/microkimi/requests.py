@@ -21,7 +21,7 @@ StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
 
 # Ops that are answered in many pieces and kept alive by acknowledgements.
-STREAMING = frozenset({"run", "score", "load", "verify", "build", "bench", "absorb"})
+STREAMING = frozenset({"run", "score", "load", "verify", "build", "bench", "absorb", "shadow"})
 # Ops that may start a daemon; the others only look, or have nothing to do without one.
 STARTING = STREAMING | {
     "tokenize", "detokenize",
@@ -338,6 +338,31 @@ def absorb_request(
         "chunked_prefill": options.get("chunked_prefill", True),
     }
     return Request("absorb", args, progress=progress)
+
+
+class ShadowOptions(TypedDict, total=False):
+    """Options of making shadows, as `mk shadow` takes them."""
+
+    out: StrPath | None  # beside the model
+    version: Literal[1, 2]  # 1: of the reference engine
+    stages: Literal[1, 2]  # bytes per sixteen weights; 1 in version 1
+    threads: int
+
+
+def shadow_request(
+    model: StrPath | None, progress: OnProgress | None, options: ShadowOptions
+) -> Request:
+    check_known("shadow", options, ShadowOptions.__annotations__)
+    version = operator.index(options.get("version", 2))
+    out = options.get("out")
+    args = {
+        "model": model_argument(model),
+        "out": "" if out is None else file_argument(out),
+        "version": version,
+        "stages": operator.index(options.get("stages", version)),
+        "threads": operator.index(options.get("threads", 0)),
+    }
+    return Request("shadow", args, progress=progress)
 
 
 class BuildOptions(TypedDict, total=False):

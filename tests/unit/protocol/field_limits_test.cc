@@ -66,7 +66,7 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
   for (const char* op : {"load", "unload", "run", "score", "tokenize", "detokenize", "verify",
-                         "bench", "absorb", "session_new", "session_restore"}) {
+                         "bench", "absorb", "shadow", "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
@@ -223,6 +223,13 @@ std::vector<FieldLimit> AllLimits() {
       {"absorb", "save_format", 2, 3},
       {"absorb", "memory", "", "a/b"},
       {"absorb", "precision", "auto", "q4"},
+      {"shadow", "out", Path(4096), Path(4097)},
+      {"shadow", "out", "", "s"},
+      {"shadow", "version", 1, 0},
+      {"shadow", "version", 2, 3},
+      {"shadow", "stages", 1, 0},
+      {"shadow", "stages", 2, 3},
+      {"shadow", "threads", 1024, 1025},
   };
   AddModelLimits(limits);
   AddProcessingLimits(limits);

@@ -160,6 +160,10 @@ AbsorbDone FullAbsorbDone() {
   return done;
 }
 
+ShadowDone FullShadowDone() {
+  return {"/s", "/m.bin", "MKSH0002", "f00d", 2, 3, 4, 5, 6, 0.75, 1.5, 1, 7.5};
+}
+
 BuildArgs FullBuild() {
   BuildArgs args;
   args.arch = "other";
@@ -341,6 +345,8 @@ std::vector<Request> SampleRequests() {
       SessionDiffArgs{"story", "other"},
       FullAbsorb(),
       JobStartArgs{{{}, {}, {}, FullAbsorb()}},
+      ShadowArgs{"/m.bin", "/größe.shadows", 1, 1, 3},
+      JobStartArgs{{{}, {}, {}, {}, ShadowArgs{"/m.bin", "/s", 2, 2, 3}}},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -411,6 +417,8 @@ std::vector<SampleReply> SampleReplies() {
        Op::kSessionDiff},
       {FullAbsorbDone(), Op::kAbsorb},
       {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
+      {FullShadowDone(), Op::kShadow},
+      {JobShowDone{{SomeJob(), {{}, {}, {}, {}, FullShadowDone()}}}, Op::kJobShow},
       {PckInfoDone{{{"/m.bin",
                      "0123456789abcdef",
                      true,
