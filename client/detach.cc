@@ -20,11 +20,13 @@ constexpr milliseconds kStartTimeout{60'000};
 
 // Records of jobs hold text.
 protocol::Status CheckPath(const protocol::JobSpec& spec) {
-  const std::string path = protocol::PathIn(spec);
-  if (protocol::FindInvalidUtf8(path) == std::string_view::npos) return {};
-  return protocol::Fail(
-      UsageError("the path is not UTF-8, so a job cannot be recorded: " + Printable(path),
-                 "rename the file, or reach it by a link with another name"));
+  for (const std::string& path : protocol::PathsIn(spec)) {
+    if (protocol::FindInvalidUtf8(path) == std::string_view::npos) continue;
+    return protocol::Fail(
+        UsageError("the path is not UTF-8, so a job cannot be recorded: " + Printable(path),
+                   "rename the file, or reach it by a link with another name"));
+  }
+  return {};
 }
 
 protocol::Result<protocol::JobsDone> StartAll(const AccessOptions& access,

@@ -96,6 +96,7 @@ void AddScore(const protocol::TextScore& score, protocol::TextScore& total) {
   total.context_tokens += score.context_tokens;
   total.bytes += score.bytes;
   total.top1 += score.top1;
+  total.top5 += score.top5;
   total.unk += score.unk;
   if (total.tokens > 0) {
     total.perplexity = std::exp(-total.logprob / static_cast<double>(total.tokens));

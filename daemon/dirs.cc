@@ -14,6 +14,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What came with the program: in its share/microkimi, or in its build tree.
+fs::path Bundled(const char* installed, const char* built) {
+  std::error_code error;
+  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const fs::path prefix = executable.parent_path().parent_path();
+  const fs::path share = prefix / "share" / "microkimi" / installed;
+  return fs::is_directory(share, error) ? share : prefix / built;
+}
+
 }  // namespace
 
 fs::path StateDirectory() {
@@ -31,12 +41,10 @@ fs::path CacheDirectory() {
 }
 
 fs::path BundledModels() {
-  std::error_code error;
-  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const fs::path prefix = executable.parent_path().parent_path();
-  const fs::path installed = prefix / "share" / "microkimi" / "models";
-  return fs::is_directory(installed, error) ? installed : prefix / "models";
+  return Bundled("models", "models");
+}
+fs::path BundledEvaluation() {
+  return Bundled("eval", "eval/data");
 }
 
 Status MakePrivateDirectory(const fs::path& path) {

@@ -16,6 +16,8 @@ std::filesystem::path CacheDirectory();  // $XDG_CACHE_HOME/microkimi: what can 
 // The models that came with the program: ../share/microkimi/models beside an installed binary,
 // ../models beside one in a build tree.
 std::filesystem::path BundledModels();
+// The tasks and texts that came with it: ../share/microkimi/eval, ../eval/data in a build tree.
+std::filesystem::path BundledEvaluation();
 
 // Creates a directory of ours with mode 0700, parents included.
 Status MakePrivateDirectory(const std::filesystem::path& path);

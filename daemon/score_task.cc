@@ -150,6 +150,7 @@ Status ScoreTask::TakeRows(size_t first, size_t count, StepOutcome& outcome) {
     const size_t rank = RankOf(row, id);
     score.logprob += logprob;
     score.top1 += rank == 1 ? 1 : 0;
+    score.top5 += rank <= 5 ? 1 : 0;
     if (!args_.tokens) continue;
     if (chunk.ids.empty()) chunk.index = at - text().first;
     chunk.ids.push_back(id);

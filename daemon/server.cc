@@ -218,6 +218,8 @@ void Server::Control(const std::string& peer, protocol::Request request) {
     case protocol::Op::kSessionDiff:
     case protocol::Op::kAbsorb:
     case protocol::Op::kShadow:
+    case protocol::Op::kEval:
+    case protocol::Op::kCompare:
       return Start(peer, std::move(request));
   }
 }
@@ -254,6 +256,8 @@ void Server::Start(const std::string& peer, protocol::Request request) {
     case protocol::Op::kBench:
     case protocol::Op::kAbsorb:
     case protocol::Op::kShadow:
+    case protocol::Op::kEval:
+    case protocol::Op::kCompare:
       return jobs_.HandleWork(*opened);
     case protocol::Op::kJobStart:
       return jobs_.HandleStart(*opened);

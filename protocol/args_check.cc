@@ -84,13 +84,32 @@ Status CheckArgs(const TokenizeArgs& args) {
   return {};
 }
 
+namespace {
+
+Status CheckItems(const EvalItems& items, const std::string& op) {
+  if (!items.tasks.empty() || !items.texts.empty()) return {};
+  return Bad(op + ": there is nothing to measure", "give `tasks` or `texts`");
+}
+
+}  // namespace
+
+Status CheckArgs(const EvalArgs& args) {
+  return CheckItems(args.items, "eval");
+}
+
+Status CheckArgs(const CompareArgs& args) {
+  return CheckItems(args.items, "compare");
+}
+
 Status CheckArgs(const JobStartArgs& args) {
   const JobSpec& spec = args.spec;
   const int kinds = KindsIn(spec);
+  if (kinds == 1 && spec.eval) return CheckArgs(*spec.eval);
+  if (kinds == 1 && spec.compare) return CheckArgs(*spec.compare);
   if (kinds == 1) return {};
   return Bad(kinds == 0 ? "job_start: there is nothing to do"
                         : "job_start: more than one kind of work is given",
-             "give one of `verify`, `build`, `bench`, `absorb` and `shadow`");
+             "give one of `verify`, `build`, `bench`, `absorb`, `shadow`, `eval` and `compare`");
 }
 
 Status CheckArgs(const JobRemoveArgs& args) {

@@ -9,6 +9,8 @@ namespace mk::protocol {
 
 Status CheckArgs(const RunArgs& args);
 Status CheckArgs(const ScoreArgs& args);
+Status CheckArgs(const EvalArgs& args);
+Status CheckArgs(const CompareArgs& args);
 Status CheckArgs(const TokenizeArgs& args);
 Status CheckArgs(const JobStartArgs& args);
 Status CheckArgs(const JobRemoveArgs& args);

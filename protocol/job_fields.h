@@ -3,6 +3,7 @@
 #pragma once
 
 #include "protocol/bench_fields.h"
+#include "protocol/eval_fields.h"
 #include "protocol/field.h"
 #include "protocol/job_messages.h"
 #include "protocol/pack_fields.h"
@@ -45,7 +46,8 @@ struct Schema<JobResult> {
   static constexpr auto fields =
       std::make_tuple(Optional("verify", &JobResult::verify), Optional("build", &JobResult::build),
                       Optional("bench", &JobResult::bench), Optional("absorb", &JobResult::absorb),
-                      Optional("shadow", &JobResult::shadow));
+                      Optional("shadow", &JobResult::shadow), Optional("eval", &JobResult::eval),
+                      Optional("compare", &JobResult::compare));
 };
 
 template <>

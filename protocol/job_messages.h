@@ -1,8 +1,9 @@
 // Long work: what can be asked for, how far it is, what it gave. Included by messages.h.
 //
-// The ops `verify`, `build`, `bench`, `absorb` and `shadow` start a job, stay with it to its end
-// and answer with its result; a client that leaves ends it. `job_start` starts one that belongs to
-// nobody: it lives on, and any number of clients may attach to it, as they may to the others.
+// The ops `verify`, `build`, `bench`, `absorb`, `shadow`, `eval` and `compare` start a job, stay
+// with it to its end and answer with its result; a client that leaves ends it. `job_start` starts
+// one that belongs to nobody: it lives on, and any number of clients may attach to it, as they may
+// to the others.
 
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "protocol/bench_messages.h"
+#include "protocol/eval_messages.h"
 #include "protocol/pack_messages.h"
 #include "protocol/shadow_messages.h"
 
@@ -79,6 +81,8 @@ struct JobSpec {
   std::optional<BenchArgs> bench;
   std::optional<AbsorbArgs> absorb = std::nullopt;
   std::optional<ShadowArgs> shadow = std::nullopt;
+  std::optional<EvalArgs> eval = std::nullopt;
+  std::optional<CompareArgs> compare = std::nullopt;
   bool operator==(const JobSpec&) const = default;
 };
 
@@ -89,6 +93,8 @@ struct JobResult {
   std::optional<BenchDone> bench;
   std::optional<AbsorbDone> absorb = std::nullopt;
   std::optional<ShadowDone> shadow = std::nullopt;
+  std::optional<EvalDone> eval = std::nullopt;
+  std::optional<CompareDone> compare = std::nullopt;
   bool operator==(const JobResult&) const = default;
 };
 
@@ -123,7 +129,7 @@ struct JobError {
 
 struct JobStatus {
   std::string id;
-  std::string kind;   // "verify", "build", "bench", "absorb", "shadow"
+  std::string kind;   // "verify", "build", "bench", "absorb", "shadow", "eval", "compare"
   std::string what;   // one line: the file that it is about, and how
   std::string state;  // see JobState
   std::string phase;  // of a running one: "verify", "load", ...; of a queued one what it waits for

@@ -46,7 +46,9 @@ Status CheckResult(const JobRecord& record) {
                     result.build.has_value() == (done && spec.build) &&
                     result.bench.has_value() == (done && spec.bench) &&
                     result.absorb.has_value() == (done && spec.absorb) &&
-                    result.shadow.has_value() == (done && spec.shadow);
+                    result.shadow.has_value() == (done && spec.shadow) &&
+                    result.eval.has_value() == (done && spec.eval) &&
+                    result.compare.has_value() == (done && spec.compare);
   return fits ? Status() : Bad("a result that does not fit the job");
 }
 
@@ -81,7 +83,8 @@ struct Schema<StoredRecord> {
 
 int KindsIn(const JobSpec& spec) {
   return int{spec.verify.has_value()} + int{spec.build.has_value()} + int{spec.bench.has_value()} +
-         int{spec.absorb.has_value()} + int{spec.shadow.has_value()};
+         int{spec.absorb.has_value()} + int{spec.shadow.has_value()} + int{spec.eval.has_value()} +
+         int{spec.compare.has_value()};
 }
 
 std::string_view KindOf(const JobSpec& spec) {
@@ -90,16 +93,30 @@ std::string_view KindOf(const JobSpec& spec) {
   if (spec.bench) return "bench";
   if (spec.absorb) return "absorb";
   if (spec.shadow) return "shadow";
+  if (spec.eval) return "eval";
+  if (spec.compare) return "compare";
   return {};
 }
 
-std::string PathIn(const JobSpec& spec) {
-  if (spec.verify) return spec.verify->model;
-  if (spec.build) return spec.build->out;
-  if (spec.bench) return spec.bench->model.model;
-  if (spec.absorb) return spec.absorb->text;
-  if (spec.shadow) return spec.shadow->out.empty() ? spec.shadow->model : spec.shadow->out;
-  return {};
+std::vector<std::string> PathsIn(const JobSpec& spec) {
+  if (spec.verify) return {spec.verify->model};
+  if (spec.build) return {spec.build->out};
+  if (spec.bench) return {spec.bench->model.model};
+  if (spec.absorb) return {spec.absorb->text};
+  if (spec.shadow) return {spec.shadow->out.empty() ? spec.shadow->model : spec.shadow->out};
+  std::vector<std::string> paths;
+  const auto add = [&](const EvalItems& items) {
+    paths.insert(paths.end(), items.tasks.begin(), items.tasks.end());
+    paths.insert(paths.end(), items.texts.begin(), items.texts.end());
+  };
+  if (spec.eval) {
+    paths = {spec.eval->model.model};
+    add(spec.eval->items);
+  } else if (spec.compare) {
+    paths = {spec.compare->a.model, spec.compare->b.model};
+    add(spec.compare->items);
+  }
+  return paths;
 }
 
 std::string EncodeJobRecord(const JobRecord& record) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "protocol/error.h"
 #include "protocol/job_messages.h"
@@ -45,11 +46,11 @@ struct JobRecord {
 // How many kinds of work it asks for.
 int KindsIn(const JobSpec& spec);
 
-// "verify", "build", "bench", "absorb", "shadow"; "": none of them.
+// "verify", "build", "bench", "absorb", "shadow", "eval", "compare"; "": none of them.
 std::string_view KindOf(const JobSpec& spec);
 
-// The file that it is about.
-std::string PathIn(const JobSpec& spec);
+// The files that it is about.
+std::vector<std::string> PathsIn(const JobSpec& spec);
 
 // Bytes of text that are not UTF-8 are replaced.
 std::string EncodeJobRecord(const JobRecord& record);

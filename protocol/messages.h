@@ -7,7 +7,7 @@
 //                                      per request over all its replies
 //
 // A request is answered by `accepted` (run, score, load, verify, build,
-// bench, absorb and job_attach only), any number of
+// bench, absorb, eval, compare and job_attach only), any number of
 // `event` and `chunk`, then exactly one `done` or `error`; `ack` is never answered unless it is
 // malformed.
 //
@@ -208,7 +208,8 @@ using Args =
                  JobCancelArgs, JobResumeArgs, JobRemoveArgs, SessionsArgs, SessionNewArgs,
                  SessionShowArgs, SessionForkArgs, SessionUndoArgs, SessionRenameArgs,
                  SessionRemoveArgs, SessionSaveArgs, SessionRestoreArgs, SessionDiffArgs,
-                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs, ExpertStatsArgs, ShadowArgs>;
+                 AbsorbArgs, PckInfoArgs, PckCleanArgs, ScoreArgs, ExpertStatsArgs, ShadowArgs,
+                 EvalArgs, CompareArgs>;
 
 enum class Op {
   kHello,
@@ -250,6 +251,8 @@ enum class Op {
   kScore,
   kExpertStats,
   kShadow,
+  kEval,
+  kCompare,
 };
 
 struct Request {
@@ -273,7 +276,8 @@ struct Accepted {
 
 // type "event"
 struct Progress {
-  std::string stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb", "score"
+  std::string
+      stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb", "score", ...
   uint64_t done = 0;  // for "queue": requests before it
   uint64_t total = 0;
   std::string unit;  // "requests", "bytes", "tokens", "percent"
@@ -578,14 +582,16 @@ struct DetokenizeDone {
 
 enum class ReplyType { kAccepted, kEvent, kChunk, kDone, kError };
 
-using Body = std::variant<
-    Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, LensChunk,
-    HiddenStatsChunk, Error, HelloDone, PingDone, StatusDone, ModelsDone, LoadDone, UnloadDone,
-    RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone, VerifyDone, BuildDone,
-    BenchDone, MetricsDone, JobsDone, JobStartDone, JobAttachDone, JobShowDone, JobCancelDone,
-    JobResumeDone, JobRemoveDone, SessionsDone, SessionNewDone, SessionShowDone, SessionForkDone,
-    SessionUndoDone, SessionRenameDone, SessionRemoveDone, SessionSaveDone, SessionRestoreDone,
-    SessionDiffDone, AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone, ShadowDone>;
+using Body =
+    std::variant<Accepted, Progress, TokenChunk, TensorChunk, RoutesChunk, ScoreChunk, LensChunk,
+                 HiddenStatsChunk, Error, HelloDone, PingDone, StatusDone, ModelsDone, LoadDone,
+                 UnloadDone, RunDone, CancelDone, AckDone, StopDone, TokenizeDone, DetokenizeDone,
+                 VerifyDone, BuildDone, BenchDone, MetricsDone, JobsDone, JobStartDone,
+                 JobAttachDone, JobShowDone, JobCancelDone, JobResumeDone, JobRemoveDone,
+                 SessionsDone, SessionNewDone, SessionShowDone, SessionForkDone, SessionUndoDone,
+                 SessionRenameDone, SessionRemoveDone, SessionSaveDone, SessionRestoreDone,
+                 SessionDiffDone, AbsorbDone, PckInfoDone, PckCleanDone, ScoreDone, ExpertStatsDone,
+                 ShadowDone, EvalDone, CompareDone>;
 
 struct Reply {
   uint64_t id = 0;

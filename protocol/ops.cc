@@ -48,6 +48,8 @@ constexpr std::array kOps = {
     OpInfo{Op::kScore, "score", false, true, "how likely given texts are"},
     OpInfo{Op::kExpertStats, "expert_stats", true, false, "how often experts were picked"},
     OpInfo{Op::kShadow, "shadow", false, true, "make a small copy of a model's experts"},
+    OpInfo{Op::kEval, "eval", false, true, "measure a model on texts and tasks"},
+    OpInfo{Op::kCompare, "compare", false, true, "measure two models on the same texts and tasks"},
 };
 
 constexpr bool InOrder() {

@@ -300,6 +300,43 @@ struct Schema<AbsorbArgs> {
                "read in blocks of 64 tokens; false: token by token"));
 };
 
+inline constexpr size_t kMaxEvalFiles = 256;
+inline constexpr Rule kEvalFileRule = kModelRule.NotEmpty().Items(kMaxEvalFiles);
+
+template <>
+struct Schema<EvalItems> {
+  static constexpr auto fields = std::make_tuple(
+      Optional("tasks", &EvalItems::tasks, "tasks: paths, or names of bundled ones", kEvalFileRule),
+      Optional("texts", &EvalItems::texts, "texts: paths, or names of bundled ones", kEvalFileRule),
+      Optional("limit", &EvalItems::limit, "of each task so many probes; 0: all"),
+      Optional("chunked_prefill", &EvalItems::chunked_prefill,
+               "read in blocks of 64 tokens; false: token by token"));
+};
+
+template <>
+struct Schema<EvalArgs> {
+  static constexpr auto fields =
+      std::make_tuple(Inline(&EvalArgs::model), Inline(&EvalArgs::items),
+                      Optional("precision", &EvalArgs::precision,
+                               "arithmetic; auto: the daemon's setting", kPrecisionRule));
+};
+
+template <>
+struct Schema<CompareArgs> {
+  static constexpr auto fields = std::make_tuple(
+      Required("a", &CompareArgs::a, "the model that is compared with"),
+      Required("b", &CompareArgs::b, "the model that is judged"), Inline(&CompareArgs::items),
+      Optional("precision", &CompareArgs::precision, "arithmetic of a; auto: the daemon's setting",
+               kPrecisionRule),
+      Optional("precision_b", &CompareArgs::precision_b,
+               "arithmetic of b; auto: the daemon's setting", kPrecisionRule),
+      Optional("seed", &CompareArgs::seed, "seed of the bootstrap"),
+      Optional("resamples", &CompareArgs::resamples, "resamples of the bootstrap",
+               Rule{}.Range(100, 1'000'000)),
+      Optional("interval", &CompareArgs::interval, "form of the bootstrap's intervals",
+               Rule{}.OneOf("bca|percentile")));
+};
+
 template <>
 struct Schema<ShadowArgs> {
   static constexpr auto fields = std::make_tuple(
@@ -337,6 +374,8 @@ struct Schema<JobSpec> {
                       Optional("bench", &JobSpec::bench, "the fields of the op bench"),
                       Optional("absorb", &JobSpec::absorb, "the fields of the op absorb"),
                       Optional("shadow", &JobSpec::shadow, "the fields of the op shadow"));
+                      Optional("eval", &JobSpec::eval, "the fields of the op eval"),
+                      Optional("compare", &JobSpec::compare, "the fields of the op compare"));
 };
 
 template <>

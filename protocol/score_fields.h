@@ -20,8 +20,8 @@ struct Schema<TextScore> {
   static constexpr auto fields = std::make_tuple(
       Required("logprob", &TextScore::logprob), Required("tokens", &TextScore::tokens),
       Required("context_tokens", &TextScore::context_tokens), Required("bytes", &TextScore::bytes),
-      Required("top1", &TextScore::top1), Required("unk", &TextScore::unk),
-      Optional("perplexity", &TextScore::perplexity),
+      Required("top1", &TextScore::top1), Optional("top5", &TextScore::top5),
+      Required("unk", &TextScore::unk), Optional("perplexity", &TextScore::perplexity),
       Optional("bits_per_byte", &TextScore::bits_per_byte));
 };
 

@@ -52,6 +52,7 @@ struct TextScore {
   uint64_t context_tokens = 0;       // read before them
   uint64_t bytes = 0;                // of the text that the scored tokens spell
   uint64_t top1 = 0;                 // scored tokens of rank 1
+  uint64_t top5 = 0;                 // of rank 5 or better
   uint64_t unk = 0;                  // tokens that stand for text that the vocabulary cannot spell
   std::optional<double> perplexity;  // exp(-logprob / tokens); none without tokens
   std::optional<double> bits_per_byte;  // -logprob / (ln 2 * bytes); none without bytes

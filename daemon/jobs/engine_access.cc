@@ -198,26 +198,62 @@ protocol::Result<protocol::Body> EngineAccess::RunAlone(ExclusiveWork work, uint
   auto piece = std::make_shared<Piece>();
   piece->work = std::move(work);
   piece->state_bytes = state_bytes;
+  Post(piece);
   return Await(piece, context, nullptr);
 }
 
-protocol::Result<SharedState> EngineAccess::RunBeside(PreparedRun run, JobContext& context,
-                                                      const Look& look) {
+std::shared_ptr<EngineAccess::Piece> EngineAccess::PieceBeside(PreparedRun run) {
   auto piece = std::make_shared<Piece>();
   piece->task = std::move(run.task);
   piece->state_bytes = run.state_bytes;
   piece->control->background.store(true);
   // Nobody acknowledges what it tells.
   piece->control->window.store(uint64_t{1} << 62);
+  return piece;
+}
+
+protocol::Result<SharedState> EngineAccess::RunBeside(PreparedRun run, JobContext& context,
+                                                      const Look& look) {
+  const std::shared_ptr<Piece> piece = PieceBeside(std::move(run));
+  Post(piece);
   auto done = Await(piece, context, look);
   if (!done) return protocol::Fail(std::move(done.error()));
   return std::move(piece->left);
 }
 
-protocol::Result<protocol::Body> EngineAccess::Await(const std::shared_ptr<Piece>& piece,
-                                                     JobContext& context, const Look& look) {
+protocol::Result<std::vector<protocol::Body>> EngineAccess::RunTogether(
+    std::vector<PreparedRun> runs, JobContext& context) {
+  std::vector<std::shared_ptr<Piece>> pieces;
+  for (PreparedRun& run : runs) {
+    pieces.push_back(PieceBeside(std::move(run)));
+    Post(pieces.back());
+  }
+  std::vector<protocol::Body> bodies;
+  std::optional<protocol::Error> error;
+  for (const std::shared_ptr<Piece>& piece : pieces) {
+    if (error) {
+      piece->control->cancelled.store(true);
+      continue;
+    }
+    auto done = Await(piece, context, nullptr);
+    if (done) {
+      bodies.push_back(std::move(*done));
+    } else {
+      error = std::move(done.error());
+    }
+  }
+  if (!error) return bodies;
+  core_.scheduler.Wake();
+  return protocol::Fail(std::move(*error));
+}
+
+void EngineAccess::Post(const std::shared_ptr<Piece>& piece) {
   const uint64_t key = next_key_.fetch_add(1);
   core_.events.Push(IoCall{[this, key, piece] { Begin(key, piece); }});
+}
+
+protocol::Result<protocol::Body> EngineAccess::Await(const std::shared_ptr<Piece>& piece,
+                                                     JobContext& context, const Look& look) {
   std::unique_lock lock(piece->mutex);
   while (!piece->result) {
     if (context.cancelled()) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "daemon/core.h"
 #include "daemon/jobs/job_kind.h"
@@ -48,6 +49,10 @@ class EngineAccess {
   // kOutOfMemory, kBusy, kCancelled.
   using Look = std::function<void(const RequestControl& control)>;
   protocol::Result<SharedState> RunBeside(PreparedRun run, JobContext& context, const Look& look);
+  // On a job's thread. The same for several at once, which share forward passes. Their last
+  // messages, in order. Errors: the first one of any; the others are ended then.
+  protocol::Result<std::vector<protocol::Body>> RunTogether(std::vector<PreparedRun> runs,
+                                                            JobContext& context);
   // On a job's thread. Room for a state, when idle models had to go for it, too. Errors:
   // kOutOfMemory, kCancelled.
   protocol::Result<Reservation> Reserve(uint64_t bytes, JobContext& context);
@@ -68,6 +73,8 @@ class EngineAccess {
   void MakeRoom(Piece& piece, const RequestNeedsRoom& needs);
   void Begin(uint64_t key, const std::shared_ptr<Piece>& piece);
   static ExclusiveWork WorkOf(const std::shared_ptr<Piece>& piece);
+  static std::shared_ptr<Piece> PieceBeside(PreparedRun run);
+  void Post(const std::shared_ptr<Piece>& piece);
   protocol::Result<protocol::Body> Await(const std::shared_ptr<Piece>& piece, JobContext& context,
                                          const Look& look);
 

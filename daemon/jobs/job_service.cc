@@ -8,6 +8,8 @@
 #include "daemon/jobs/absorb_kind.h"
 #include "daemon/jobs/bench_kind.h"
 #include "daemon/jobs/build_kind.h"
+#include "daemon/jobs/compare_kind.h"
+#include "daemon/jobs/eval_kind.h"
 #include "daemon/jobs/shadow_kind.h"
 #include "protocol/utf8.h"
 
@@ -33,6 +35,8 @@ protocol::JobSpec SpecOf(const protocol::Args& args) {
   if (const auto* bench = std::get_if<protocol::BenchArgs>(&args)) spec.bench = *bench;
   if (const auto* absorb = std::get_if<protocol::AbsorbArgs>(&args)) spec.absorb = *absorb;
   if (const auto* shadow = std::get_if<protocol::ShadowArgs>(&args)) spec.shadow = *shadow;
+  if (const auto* eval = std::get_if<protocol::EvalArgs>(&args)) spec.eval = *eval;
+  if (const auto* both = std::get_if<protocol::CompareArgs>(&args)) spec.compare = *both;
   return spec;
 }
 
@@ -42,6 +46,8 @@ protocol::Body ResultOf(const protocol::JobResult& result) {
   if (result.build) return *result.build;
   if (result.absorb) return *result.absorb;
   if (result.shadow) return *result.shadow;
+  if (result.eval) return *result.eval;
+  if (result.compare) return *result.compare;
   return result.bench.value_or(protocol::BenchDone());
 }
 
@@ -59,12 +65,14 @@ RequestPhase PhaseOfStage(const std::string& stage) {
 
 // Records hold text: what cannot be written as text could not be found again.
 protocol::Status CheckText(const protocol::JobSpec& spec) {
-  const std::string path = protocol::PathIn(spec);
-  if (protocol::FindInvalidUtf8(path) == std::string_view::npos) return {};
-  return Fail(
-      ErrorCode::kBadRequest,
-      "the path is not UTF-8, so the job cannot be recorded: " + protocol::ReplaceInvalidUtf8(path),
-      "rename the file, or run the command without --detach");
+  for (const std::string& path : protocol::PathsIn(spec)) {
+    if (protocol::FindInvalidUtf8(path) == std::string_view::npos) continue;
+    return Fail(ErrorCode::kBadRequest,
+                "the path is not UTF-8, so the job cannot be recorded: " +
+                    protocol::ReplaceInvalidUtf8(path),
+                "rename the file, or run the command without --detach");
+  }
+  return {};
 }
 
 // What jobs keep beside their records.
@@ -80,6 +88,8 @@ std::vector<std::unique_ptr<JobKind>> Kinds(const Core& core, EngineAccess& engi
   kinds.push_back(std::make_unique<BenchKind>(core, engine));
   kinds.push_back(std::make_unique<AbsorbKind>(core, engine, AbsorbFolderIn(folder)));
   kinds.push_back(std::make_unique<ShadowKind>(core, limit));
+  kinds.push_back(std::make_unique<EvalKind>(core, engine));
+  kinds.push_back(std::make_unique<CompareKind>(core, engine));
   return kinds;
 }
 

@@ -1,7 +1,7 @@
 // The ops about jobs, and what jobs tell their clients.
 //
-// A request of verify, build, bench, absorb or shadow starts a job, is told how far it is, and
-// takes it along when it ends before its time; one of job_attach only watches.
+// A request of verify, build, bench, absorb, shadow, eval or compare starts a job, is told how far
+// it is, and takes it along when it ends before its time; one of job_attach only watches.
 
 #pragma once
 
@@ -24,7 +24,7 @@ class JobService {
   JobService(Core& core, ModelService& models, const std::string& folder);
   ~JobService() { Stop(); }
 
-  // verify, build, bench, absorb, shadow.
+  // verify, build, bench, absorb, shadow, eval, compare.
   void HandleWork(ClientRequest& request);
   void HandleStart(ClientRequest& request);
   void HandleAttach(ClientRequest& request);

@@ -57,6 +57,7 @@ class Score:
     bytes: int  # of the text that the scored tokens spell
     top1: int  # scored tokens of rank 1
     unk: int  # tokens that stand for text that the vocabulary cannot spell
+    top5: int = 0  # of rank 5 or better
     perplexity: float | None = None  # exp(-logprob / tokens); None without tokens
     bits_per_byte: float | None = None
     # Of every scored token.

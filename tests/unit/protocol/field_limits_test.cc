@@ -44,6 +44,10 @@ json ArgsFor(const std::string& op) {
   if (op == "tokenize") return {{"text", "Hi"}, {"chat", true}};
   if (op == "detokenize") return {{"ids", json::array({1})}};
   if (op == "build") return {{"out", "/o.bin"}};
+  if (op == "eval") return {{"texts", json::array({"fables"})}};
+  if (op == "compare") {
+    return {{"a", json::object()}, {"b", json::object()}, {"texts", json::array({"fables"})}};
+  }
   if (op == "absorb") return {{"text", "/t.txt"}, {"save", "story"}};
   if (op == "cancel") return {{"request", 1}};
   if (op == "session_fork" || op == "session_rename") return {{"from", "a"}, {"name", "b"}};
@@ -66,17 +70,35 @@ std::optional<Error> RefusalWith(const std::string& op, const std::string& field
 
 void AddModelLimits(std::vector<FieldLimit>& limits) {
   for (const char* op : {"load", "unload", "run", "score", "tokenize", "detokenize", "verify",
-                         "bench", "absorb", "shadow", "session_new", "session_restore"}) {
+                         "bench", "absorb", "shadow", "eval", "session_new", "session_restore"}) {
     limits.push_back({op, "model", Path(4096), Path(4097)});
     limits.push_back({op, "model", "name", "folder/name"});
     limits.push_back({op, "model", "name", std::string("a\0b", 3)});
   }
-  for (const char* op : {"load", "run", "score", "tokenize", "detokenize", "bench", "absorb"}) {
+  for (const char* op :
+       {"load", "run", "score", "tokenize", "detokenize", "bench", "absorb", "eval"}) {
     for (const char* field : {"vocab", "rank_file"}) {
       limits.push_back({op, field, Path(4096), Path(4097)});
       limits.push_back({op, field, "/v", "v"});
     }
   }
+}
+
+void AddEvalLimits(std::vector<FieldLimit>& limits) {
+  for (const char* op : {"eval", "compare"}) {
+    for (const char* field : {"tasks", "texts"}) {
+      const auto with = [](const json& file, size_t count) { return Times(count, file); };
+      limits.push_back({op, field, with("a", 256), with("a", 257)});
+      limits.push_back({op, field, with(Path(4096), 1), with(Path(4097), 1)});
+      limits.push_back({op, field, with("a", 1), with("a/b", 1)});
+      limits.push_back({op, field, with("a", 1), with("", 1)});
+    }
+    limits.push_back({op, "precision", "q8", "q4"});
+  }
+  limits.push_back({"compare", "precision_b", "bf16", "q4"});
+  limits.push_back({"compare", "resamples", 100, 99});
+  limits.push_back({"compare", "resamples", 1'000'000, 1'000'001});
+  limits.push_back({"compare", "interval", "percentile", "basic"});
 }
 
 json Biases(size_t count, double bias) {
@@ -231,6 +253,7 @@ std::vector<FieldLimit> AllLimits() {
       {"shadow", "stages", 2, 3},
       {"shadow", "threads", 1024, 1025},
   };
+  AddEvalLimits(limits);
   AddModelLimits(limits);
   AddProcessingLimits(limits);
   AddSessionLimits(limits);

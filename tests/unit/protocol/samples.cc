@@ -107,7 +107,7 @@ ScoreArgs FullScore() {
 
 ScoreDone FullScoreDone() {
   ScoreDone done;
-  done.texts = {{-1.5, 2, 1, 9, 1, 1, 2.25, 0.75}, {0, 0, 1, 0, 0, 0, {}, {}}};
+  done.texts = {{-1.5, 2, 1, 9, 1, 2, 1, 2.25, 0.75}, {0, 0, 1, 0, 0, 0, 0, {}, {}}};
   done.chunked_prefill = false;
   done.timing = {1, 2, 3, 4, 5, 6, 7, {}, {}};
   done.trust = {"exact", false, 0, 0, "f00d", "/m.bin", "b"};
@@ -162,6 +162,69 @@ AbsorbDone FullAbsorbDone() {
 
 ShadowDone FullShadowDone() {
   return {"/s", "/m.bin", "MKSH0002", "f00d", 2, 3, 4, 5, 6, 0.75, 1.5, 1, 7.5};
+}
+
+EvalItems FullItems() {
+  EvalItems items;
+  items.tasks = {"facts", "/größe.jsonl"};
+  items.texts = {"/t.txt"};
+  items.limit = 7;
+  items.chunked_prefill = false;
+  return items;
+}
+
+EvalArgs FullEval() {
+  return {Selector(), FullItems(), "q8"};
+}
+
+CompareArgs FullCompare() {
+  return {Selector(), {"other", "", ""}, FullItems(), "q8", "bf16", 9, 500, "percentile"};
+}
+
+EvaluatedModel SomeEvaluated() {
+  return {"/m.bin", "k3", "f00d", "q8", 1, 2, 3, true, 4, 5};
+}
+
+TextCard SomeTextCard() {
+  const Proportion share{1.5, 2, 0.75, 0.25, 1};
+  return {"t", "aa", 1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, share, share};
+}
+
+TaskCard SomeTaskCard() {
+  const Proportion share{1.5, 2, 0.75, 0.25, 1};
+  return {"t",
+          "aa",
+          2,
+          4,
+          share,
+          share,
+          share,
+          0.25,
+          {{"größe", share}},
+          {{"1", share}},
+          {{"i", "c", 0.5, {0, -1}, 0.5}, {"j", "", 1, {}, {}}}};
+}
+
+EvalDone FullEvalDone() {
+  return {SomeEvaluated(), false, {SomeTextCard()}, {SomeTaskCard(), {}}, {"w"}};
+}
+
+CompareDone FullCompareDone() {
+  const PairedDifference difference{1, 2, 1, 0.5, 1.5, "bca", 9, 1, 7, 1, 0.25, 0.1, "worse"};
+  CompareDone done;
+  done.a = SomeEvaluated();
+  done.b = SomeEvaluated();
+  done.chunked_prefill = false;
+  done.seed = 1;
+  done.resamples = 2;
+  done.interval = "bca";
+  done.texts = {{"t", "aa", SomeTextCard(), {}, difference, {{"d", 1, 2.5, 3.5}}}};
+  done.tasks = {{"t", "aa", SomeTaskCard(), {}, {}}};
+  done.fidelity = {3, {0.5, 0.25, 0.75}, {0.5, {}, {}}, {1, 2, 3}, 1, 2, 3, 4, {{1, 0.5}}};
+  done.no_fidelity = "n";
+  done.verdict = {"v"};
+  done.warnings = {"w"};
+  return done;
 }
 
 BuildArgs FullBuild() {
@@ -347,6 +410,10 @@ std::vector<Request> SampleRequests() {
       JobStartArgs{{{}, {}, {}, FullAbsorb()}},
       ShadowArgs{"/m.bin", "/größe.shadows", 1, 1, 3},
       JobStartArgs{{{}, {}, {}, {}, ShadowArgs{"/m.bin", "/s", 2, 2, 3}}},
+      FullEval(),
+      FullCompare(),
+      JobStartArgs{{{}, {}, {}, {}, FullEval(), {}}},
+      JobStartArgs{{{}, {}, {}, {}, {}, FullCompare()}},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -416,6 +483,9 @@ std::vector<SampleReply> SampleReplies() {
            1, 2, 3, 4, 5, 6, "a", "b", true, "no state", true, {{"kda_matrix", 1, 2, 3, 0.5}}, 7},
        Op::kSessionDiff},
       {FullAbsorbDone(), Op::kAbsorb},
+      {FullEvalDone(), Op::kEval},
+      {FullCompareDone(), Op::kCompare},
+      {JobShowDone{{SomeJob(), {{}, {}, {}, {}, FullEvalDone(), FullCompareDone()}}}, Op::kJobShow},
       {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
       {FullShadowDone(), Op::kShadow},
       {JobShowDone{{SomeJob(), {{}, {}, {}, {}, FullShadowDone()}}}, Op::kJobShow},
