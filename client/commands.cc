@@ -140,6 +140,19 @@ constexpr std::array kCommands = {
             "  mk bench ./model.bin --threads 1 --json\n"
             "  mk bench stream ./model.bin    (experts on a slow disk: `mk bench stream --help`)",
             BenchCommand},
+    Command{
+        "eval", "Measure models: likelihood of texts, answers to questions",
+        "  mk eval\n"
+        "  mk eval story-k3 story-dsv4 --precision exact\n"
+        "  mk eval --text novel.txt\n"
+        "  mk eval ./model.bin --task questions.jsonl --json | jq '.models[].tasks[].accuracy'\n"
+        "  id=$(mk eval ./model.bin --detach)",
+        EvalCommand},
+    Command{"compare", "Measure two models on the same texts and questions, and tell them apart",
+            "  mk compare story-k3 story-dsv4\n"
+            "  mk compare story-k3 story-k3 --precision exact --precision-b q8\n"
+            "  mk compare full.bin pruned.bin --text novel.txt -o report.html",
+            CompareCommand},
     Command{"jobs", "Long work that goes on by itself: list, watch, end and resume it",
             "  id=$(mk verify ./model.bin --detach)\n"
             "  mk jobs\n"

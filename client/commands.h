@@ -19,6 +19,8 @@ int RoutesCommand(const Command& command, int argc, char** argv);
 int RoutestatsCommand(const Command& command, int argc, char** argv);
 int CmsinfoCommand(const Command& command, int argc, char** argv);
 int ChatCommand(const Command& command, int argc, char** argv);
+int EvalCommand(const Command& command, int argc, char** argv);
+int CompareCommand(const Command& command, int argc, char** argv);
 int ScoreCommand(const Command& command, int argc, char** argv);
 int MapCommand(const Command& command, int argc, char** argv);
 int PingCommand(const Command& command, int argc, char** argv);

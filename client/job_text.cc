@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "client/bench_result.h"
+#include "client/eval_text.h"
 #include "client/progress.h"
 #include "client/run_report.h"
 #include "client/table.h"
@@ -113,11 +114,11 @@ std::string JobsText(const protocol::JobsDone& done) {
   if (done.jobs.empty()) return text + "no jobs\n";
   const Painter plain(false);
   TableRow head(plain, 0);
-  head.Left("ID", protocol::kJobIdBytes).Left("KIND", 6).Left("STATE", 11).Right("DONE", 5);
+  head.Left("ID", protocol::kJobIdBytes).Left("KIND", 7).Left("STATE", 11).Right("DONE", 5);
   text += head.Right("ETA", 11).Right("AGE", 11).Rest("WHAT").Take() + "\n";
   for (const protocol::JobStatus& job : done.jobs) {
     TableRow row(plain, 0);
-    row.Left(job.id, protocol::kJobIdBytes).Left(job.kind, 6).Left(StateText(job), 11);
+    row.Left(job.id, protocol::kJobIdBytes).Left(job.kind, 7).Left(StateText(job), 11);
     row.Right(JobProgressText(job), 5).Right(JobEtaText(job), 11).Right(Seconds(job.age_ms), 11);
     text += row.Rest(job.what).Take() + "\n";
   }
@@ -129,6 +130,8 @@ std::string ResultText(const protocol::JobResult& result) {
   if (result.build) return BuildText(*result.build);
   if (result.absorb) return AbsorbText(*result.absorb);
   if (result.shadow) return ShadowText(*result.shadow);
+  if (result.eval) return EvalText({*result.eval});
+  if (result.compare) return CompareText(*result.compare);
   if (result.bench) return BenchText({BenchResult{*result.bench, {}}});
   return {};
 }

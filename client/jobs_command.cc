@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/commands.h"
+#include "client/eval_text.h"
 #include "client/job.h"
 #include "client/job_text.h"
 #include "client/json_format.h"
@@ -105,7 +106,9 @@ int EndOf(const protocol::JobReport& report, bool json, Output& output) {
   if (report.result.verify && !report.result.verify->ok) {
     return ReportError(NotSound(*report.result.verify));
   }
-  if (!report.job.error) return protocol::kExitDone;
+  if (!report.job.error) {
+    return IsDegraded(report.result) ? protocol::kExitDegraded : protocol::kExitDone;
+  }
   const protocol::JobError& error = *report.job.error;
   const auto code = protocol::ErrorCodeFromName(error.code);
   return ReportError({code.value_or(protocol::ErrorCode::kInternal),

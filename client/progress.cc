@@ -30,6 +30,7 @@ std::string StageText(const std::string& stage) {
   if (stage == "bench") return "measuring";
   if (stage == "encode") return "splitting into tokens";
   if (stage == "absorb") return "reading the text";
+  if (stage == "eval") return "measuring";
   if (stage == "save") return "saving";
   if (stage == "sample") return "sampling weights";
   if (stage == "train") return "training the codebook";

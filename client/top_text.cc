@@ -182,7 +182,7 @@ class Writer {
     Add(Row().Rest(title, Cut::kEnd, Color::kBold));
     if (!jobs.empty()) {
       TableRow head = Row();
-      head.Left("ID", protocol::kJobIdBytes).Left("KIND", 6).Left("STATE", 9).Right("DONE", 5);
+      head.Left("ID", protocol::kJobIdBytes).Left("KIND", 7).Left("STATE", 9).Right("DONE", 5);
       head.Right("ETA", 10).Right("AGE", 10).Rest("WHAT");
       Add(head);
     }
@@ -194,7 +194,7 @@ class Writer {
 
   void Job(const protocol::JobStatus& job) {
     TableRow row = Row();
-    row.Left(job.id, protocol::kJobIdBytes).Left(job.kind, 6);
+    row.Left(job.id, protocol::kJobIdBytes).Left(job.kind, 7);
     row.Left(job.state, 9, job.state == "running" ? Color::kGreen : Color::kYellow);
     row.Right(JobProgressText(job), 5).Right(JobEtaText(job), 10).Right(AgeText(job.age_ms), 10);
     row.Rest(job.what, Cut::kStart);
