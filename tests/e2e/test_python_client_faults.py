@@ -232,6 +232,12 @@ REPLIES = {
     "Usage": microkimi.Usage, "Timing": microkimi.Timing, "RunOptions": microkimi.RunOptions,
     "Trust": microkimi.Trust, "RunDone": microkimi.RunResult, "SavedPack": microkimi.SavedPack,
     "AbsorbDone": microkimi.Absorbed, "ShadowDone": microkimi.ShadowFile,
+    "EvalDone": microkimi.Scorecard, "CompareDone": microkimi.Comparison,
+    **{name: getattr(microkimi, name) for name in (
+        "EvaluatedModel", "Proportion", "NamedProportion", "TextCard", "ProbeOutcome", "TaskCard",
+        "PairedDifference", "ComparedDocument", "ComparedText", "ComparedTask", "PositionMean",
+        "LayerOverlap", "Fidelity",
+    )},
     "TokenizeDone": microkimi.Tokens,
     "DetokenizeDone": microkimi.messages.Text, "VerifyProblem": microkimi.VerifyProblem,
     "VerifyDone": microkimi.Verified, "BuildDone": microkimi.Built,
@@ -257,6 +263,7 @@ def test_replies_have_the_fields_of_the_protocol(struct: str) -> None:
         "bench_fields.h",
         "metrics_fields.h",
         "job_fields.h",
+        "eval_fields.h",
         "pack_fields.h",
         "shadow_fields.h",
         "prefix_fields.h",
@@ -314,6 +321,11 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
     assert absorb.args.keys() | {"spooled"} == schemas["AbsorbArgs"].keys()
     shadow = microkimi.requests.shadow_request(None, None, {})
     assert shadow.args.keys() == schemas["ShadowArgs"].keys()
+    items = schemas["EvalItems"].keys()
+    card = microkimi.eval_messages.eval_request({})
+    assert card.args.keys() == schemas["EvalArgs"].keys() | items
+    both = microkimi.eval_messages.compare_request("a", "b", {})
+    assert both.args.keys() == schemas["CompareArgs"].keys() | items
     options = set(microkimi.requests.BuildOptions.__annotations__) | {"out"}
     assert options == schemas["BuildArgs"].keys()
 

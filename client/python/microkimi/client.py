@@ -15,6 +15,14 @@ from .bench_messages import Bench
 from .channel import Channel
 from .deadline import CANCEL_WAIT, TOKENIZER_TIMEOUT, Deadline, Overdue, too_late
 from .errors import MicrokimiError, hung_daemon
+from .eval_messages import (
+    CompareOptions,
+    Comparison,
+    EvalOptions,
+    Scorecard,
+    compare_request,
+    eval_request,
+)
 from .link import CONTROL_TIMEOUT, Link
 from .look_messages import ExpertStats
 from .messages import (
@@ -358,6 +366,14 @@ class Client:
     ) -> ShadowFile:
         """Makes a small copy of a model's experts, to stand in for them."""
         return self._ask(ShadowFile, requests.shadow_request(model, progress, options))
+
+    def evaluate(self, **options: Unpack[EvalOptions]) -> Scorecard:
+        """Measures a model on texts and tasks, as `mk eval` does, beside other work."""
+        return self._ask(Scorecard, eval_request(options))
+
+    def compare(self, a: StrPath, b: StrPath, **options: Unpack[CompareOptions]) -> Comparison:
+        """Measures two models on the same texts and tasks, as `mk compare` does."""
+        return self._ask(Comparison, compare_request(a, b, options))
 
     def bench(
         self,

@@ -21,7 +21,9 @@ StrPath = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
 
 # Ops that are answered in many pieces and kept alive by acknowledgements.
-STREAMING = frozenset({"run", "score", "load", "verify", "build", "bench", "absorb", "shadow"})
+STREAMING = frozenset(
+    {"run", "score", "load", "verify", "build", "bench", "absorb", "shadow", "eval", "compare"}
+)
 # Ops that may start a daemon; the others only look, or have nothing to do without one.
 STARTING = STREAMING | {
     "tokenize", "detokenize",
