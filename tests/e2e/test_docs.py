@@ -13,7 +13,7 @@ def test_pages_show_what_commands_print() -> None:
         [sys.executable, str(ROOT / "docs" / "make_examples"), "--check", "--bin", str(BIN)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
