@@ -1,4 +1,5 @@
-// Long work with a progress line: load, verify, build, bench, absorb, shadow.
+// Long work with a progress line: load, verify, build, bench, absorb, shadow, eval,
+// compare.
 
 #pragma once
 

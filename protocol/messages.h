@@ -277,7 +277,7 @@ struct Accepted {
 // type "event"
 struct Progress {
   std::string
-      stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb", "score", ...
+      stage;  // "queue", "load", "prefill", "verify", "build", "bench", "absorb", "score", "eval"
   uint64_t done = 0;  // for "queue": requests before it
   uint64_t total = 0;
   std::string unit;  // "requests", "bytes", "tokens", "percent"
