@@ -184,8 +184,15 @@ constexpr std::array kCommands = {
             PckCommand},
     Command{"cachereplay", "How caches of experts would have done on recorded demands",
             "  mk cachereplay demands.trace\n"
-            "  mk cachereplay --entries 100,200 --top-k 6 --json a.trace b.trace | jq .traces",
+            "  mk cachereplay --entries 100,200 --top-k 6 --json a.trace b.trace | jq .traces\n"
+            "  mk cachereplay --budgets 64MiB,1GiB --model ./model.bin --latency 2ms \\\n"
+            "    --bandwidth 500MB/s demands.trace\n"
+            "  mk cachereplay --tracesim week.routes today.trace",
             CacheReplayCommand},
+    Command{"routebuild", "Add recorded runs to a store of sessions, for prefetching",
+            "  mk run --demand-trace monday.trace \"Once upon a time\"\n"
+            "  mk routebuild week.routes monday.trace tuesday.trace",
+            RoutebuildCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

@@ -1,5 +1,4 @@
-// Long work with a progress line: load, verify, build, bench, absorb, shadow, eval,
-// compare.
+// Long work with a progress line: load, verify, build, bench, absorb, shadow, eval, compare.
 
 #pragma once
 

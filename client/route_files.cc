@@ -83,13 +83,17 @@ routing::CountSketch SketchOf(const protocol::ExpertTally& tally) {
   return sketch;
 }
 
-Status AppendToStore(const std::string& path, routing::RouteSession session) {
+protocol::Result<routing::RouteStore> AppendToStore(const std::string& path,
+                                                    std::vector<routing::RouteSession> sessions) {
   const auto lock = Lock(path + ".lock");
   if (!lock) return Fail(lock.error());
   auto store = ReadStore(path);
-  if (!store) return Fail(std::move(store.error()));
-  store->Append(std::move(session));
-  return WriteFileAtomically(path, store->Serialize());
+  if (!store) return store;
+  for (routing::RouteSession& session : sessions) store->Append(std::move(session));
+  if (Status written = WriteFileAtomically(path, store->Serialize()); !written) {
+    return Fail(std::move(written.error()));
+  }
+  return store;
 }
 
 Status RouteFiles::Check() const {
@@ -138,7 +142,8 @@ Status RouteFiles::Write(const protocol::RunDone& done) {
     if (!written) return written;
   }
   if (settings_.store.empty()) return {};
-  return AppendToStore(settings_.store, routing::SessionOf(demands));
+  const auto store = AppendToStore(settings_.store, {routing::SessionOf(demands)});
+  return store ? Status() : Fail(store.error());
 }
 
 }  // namespace mk::client

@@ -19,9 +19,10 @@ protocol::Status CheckTally(const protocol::ExpertTally& tally);
 // The exact counts of a tally that was checked, as a sketch.
 routing::CountSketch SketchOf(const protocol::ExpertTally& tally);
 
-// Adds a session to a store, one process at a time; makes the store if there is none. Errors: a
-// file that is no store, kIoError.
-protocol::Status AppendToStore(const std::string& path, routing::RouteSession session);
+// Adds sessions to a store, one process at a time; makes the store if there is none. Returns it as
+// it is now. Errors: a file that is no store, kIoError.
+protocol::Result<routing::RouteStore> AppendToStore(const std::string& path,
+                                                    std::vector<routing::RouteSession> sessions);
 
 class RouteFiles {
  public:

@@ -131,4 +131,41 @@ std::string SerializeDemands(std::span<const Pick> demands) {
   return bytes;
 }
 
+protocol::Result<std::vector<Pick>> ReadDemands(std::string_view bytes) {
+  if (bytes.substr(0, kMagic.size()) == kMagic) {
+    auto trace = ParseTrace(bytes);
+    if (!trace) return protocol::Fail(std::move(trace.error()));
+    if (trace->records.empty()) return Bad("it holds no picks");
+    return DemandsOf(trace->records);
+  }
+  constexpr size_t kDemandBytes = 8;
+  const auto bad = [](const std::string& what) {
+    return protocol::Fail(protocol::ErrorCode::kBadRequest, what,
+                          "record one with mk run --demand-trace");
+  };
+  if (bytes.empty()) return bad("the trace is empty");
+  if (bytes.size() % kDemandBytes != 0) {
+    return bad("the trace has " + std::to_string(bytes.size()) +
+               " bytes, which is no multiple of 8");
+  }
+  std::vector<Pick> demands(bytes.size() / kDemandBytes);
+  Reader reader(bytes);
+  uint32_t layers = 0;
+  uint32_t experts = 0;
+  for (size_t i = 0; i < demands.size(); ++i) {
+    Pick& pick = demands[i];
+    pick.layer = *reader.Take<uint32_t>();
+    pick.expert = *reader.Take<uint32_t>();
+    layers = std::max(layers, pick.layer);
+    experts = std::max(experts, pick.expert);
+    if (layers >= kMaxLayers || experts >= kMaxExperts ||
+        (uint64_t{layers} + 1) * (uint64_t{experts} + 1) > kMaxPairs) {
+      return bad("record " + std::to_string(i) + " of the trace names expert " +
+                 std::to_string(pick.expert) + " of layer " + std::to_string(pick.layer) +
+                 ", which no model has");
+    }
+  }
+  return demands;
+}
+
 }  // namespace mk::routing

@@ -70,5 +70,8 @@ protocol::Result<RouteTrace> ParseTrace(std::string_view bytes);
 std::vector<Pick> DemandsOf(std::span<const TraceRecord> records);
 // The reference's file: 8 bytes for each.
 std::string SerializeDemands(std::span<const Pick> demands);
+// Demands from either kind of file. Errors: as ParseTrace; kBadRequest for a file of demands that
+// is empty, cut off, or names layers or experts that no model has.
+protocol::Result<std::vector<Pick>> ReadDemands(std::string_view bytes);
 
 }  // namespace mk::routing

@@ -32,6 +32,45 @@ size_t DemandTrace::DistinctKeys() const {
   return count;
 }
 
+std::vector<size_t> DemandTrace::PassStarts() const {
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < demands.size(); ++i) {
+    if (i == 0 || layer_of(demands[i]) < layer_of(demands[i - 1])) starts.push_back(i);
+  }
+  starts.push_back(demands.size());
+  return starts;
+}
+
+DemandTrace DemandTrace::FirstPasses(size_t passes) const {
+  DemandTrace first = *this;
+  const std::vector<size_t> starts = PassStarts();
+  if (passes < starts.size()) first.demands.resize(starts[passes]);
+  return first;
+}
+
+DemandTrace Interleave(std::span<const DemandTrace> traces) {
+  DemandTrace all;
+  std::vector<std::vector<size_t>> starts;
+  size_t passes = 0;
+  for (const DemandTrace& trace : traces) {
+    all.layers = std::max(all.layers, trace.layers);
+    all.experts = std::max(all.experts, trace.experts);
+    starts.push_back(trace.PassStarts());
+    passes = std::max(passes, starts.back().size() - 1);
+  }
+  for (size_t pass = 0; pass < passes; ++pass) {
+    for (size_t t = 0; t < traces.size(); ++t) {
+      if (pass + 1 >= starts[t].size()) continue;
+      for (size_t i = starts[t][pass]; i < starts[t][pass + 1]; ++i) {
+        const ExpertKey key = traces[t].demands[i];
+        all.demands.push_back(static_cast<ExpertKey>(traces[t].layer_of(key) * all.experts +
+                                                     traces[t].expert_of(key)));
+      }
+    }
+  }
+  return all;
+}
+
 Result<DemandTrace> ParseDemandTrace(std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.size() % kRecordBytes != 0) {
     return Fail(ErrorCode::kCorrupt,

@@ -10,17 +10,16 @@
 #include <optional>
 #include <vector>
 
-#include "engine/expert_cache/key_list.h"
+#include "engine/replay/demand_predictor.h"
 
 namespace mk {
 
-class MarkovPredictor {
+class MarkovPredictor final : public DemandPredictor {
  public:
   // Predicts `predict` experts as soon as a layer has asked for `top_k` different ones.
   MarkovPredictor(size_t layers, size_t experts, size_t top_k, size_t predict);
 
-  // A demand. Appends what the next layer is expected to ask for, best first, to `predicted`.
-  void Observe(size_t layer, size_t expert, std::vector<ExpertKey>& predicted);
+  void Observe(size_t layer, size_t expert, std::vector<ExpertKey>& predicted) override;
 
   // Of predictions for layers that have been seen since: experts, and those of them asked for.
   uint64_t scored() const { return scored_; }

@@ -42,7 +42,7 @@ class PrefixSums {
 
 }  // namespace
 
-uint64_t ReplayPolicy(const DemandTrace& trace, CachePolicyKind kind, size_t capacity) {
+uint64_t ReplayPolicy(const DemandTrace& trace, CachePolicyKind kind, uint64_t capacity) {
   const auto cache = CachePolicy::Create(kind, trace.keys(), capacity);
   std::vector<ExpertKey> evicted;
   uint64_t hits = 0;
@@ -51,36 +51,38 @@ uint64_t ReplayPolicy(const DemandTrace& trace, CachePolicyKind kind, size_t cap
       cache->Use(key);
       ++hits;
     } else {
-      cache->Insert(key, 1, FetchReason::kDemand, evicted);
+      cache->Insert(key, trace.size_of(key), FetchReason::kDemand, evicted);
       evicted.clear();
     }
   }
   return hits;
 }
 
-uint64_t ReplayBelady(const DemandTrace& trace, size_t capacity) {
-  if (capacity == 0) return 0;
+uint64_t ReplayBelady(const DemandTrace& trace, uint64_t capacity) {
   const std::vector<size_t> next = NextUses(trace);
   // Latest next use first. An element is out of date when its expert has been used since.
   std::priority_queue<std::pair<size_t, ExpertKey>> by_next;
   std::vector<size_t> next_of(trace.keys());
   std::vector<bool> resident(trace.keys());
-  size_t count = 0;
+  uint64_t held = 0;
   uint64_t hits = 0;
   for (size_t i = 0; i < trace.demands.size(); ++i) {
     const ExpertKey key = trace.demands[i];
+    const uint64_t size = trace.size_of(key);
     if (resident[key]) {
       ++hits;
-    } else {
-      while (count == capacity) {
+    } else if (size <= capacity) {
+      while (held > capacity - size) {
         const auto [use, victim] = by_next.top();
         by_next.pop();
         if (!resident[victim] || next_of[victim] != use) continue;
         resident[victim] = false;
-        --count;
+        held -= trace.size_of(victim);
       }
       resident[key] = true;
-      ++count;
+      held += size;
+    } else {
+      continue;
     }
     next_of[key] = next[i];
     by_next.emplace(next[i], key);
@@ -88,19 +90,19 @@ uint64_t ReplayBelady(const DemandTrace& trace, size_t capacity) {
   return hits;
 }
 
-MarkovReplay ReplayMarkov(const DemandTrace& trace, size_t capacity, size_t top_k, size_t predict) {
+PrefetchReplay ReplayPredictor(const DemandTrace& trace, uint64_t capacity,
+                               DemandPredictor& predictor) {
   const auto cache = CachePolicy::Create(CachePolicyKind::kLru, trace.keys(), capacity);
-  MarkovPredictor predictor(trace.layers, trace.experts, top_k, predict);
   std::vector<ExpertKey> predicted;
   std::vector<ExpertKey> evicted;
-  MarkovReplay replay;
+  PrefetchReplay replay;
   for (const ExpertKey key : trace.demands) {
     predicted.clear();
     predictor.Observe(trace.layer_of(key), trace.expert_of(key), predicted);
     for (const ExpertKey ahead : predicted) {
       if (cache->resident(ahead)) {
         cache->Use(ahead);
-      } else if (cache->Insert(ahead, 1, FetchReason::kPrefetch, evicted)) {
+      } else if (cache->Insert(ahead, trace.size_of(ahead), FetchReason::kPrefetch, evicted)) {
         ++replay.prefetches;
       }
     }
@@ -108,11 +110,17 @@ MarkovReplay ReplayMarkov(const DemandTrace& trace, size_t capacity, size_t top_
       cache->Use(key);
       ++replay.hits;
     } else {
-      cache->Insert(key, 1, FetchReason::kDemand, evicted);
+      cache->Insert(key, trace.size_of(key), FetchReason::kDemand, evicted);
     }
     evicted.clear();
   }
   return replay;
+}
+
+PrefetchReplay ReplayMarkov(const DemandTrace& trace, uint64_t capacity, size_t top_k,
+                            size_t predict) {
+  MarkovPredictor predictor(trace.layers, trace.experts, top_k, predict);
+  return ReplayPredictor(trace, capacity, predictor);
 }
 
 std::vector<uint64_t> LruHitCurve(const DemandTrace& trace) {

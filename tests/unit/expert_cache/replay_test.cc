@@ -139,7 +139,7 @@ TEST(Replay, PredictionHitsAboutAsOftenAsInTheReference) {
   const std::array<std::pair<size_t, double>, 4> rows = {
       {{64, 27.7}, {128, 45.3}, {256, 76.9}, {512, 96.4}}};
   for (const auto& [capacity, percent] : rows) {
-    const MarkovReplay replay = ReplayMarkov(trace, capacity, 4, 4);
+    const PrefetchReplay replay = ReplayMarkov(trace, capacity, 4, 4);
     EXPECT_NEAR(100.0 * static_cast<double>(replay.hits) / 12'800, percent, 0.5) << capacity;
     // Where everything fits, what was seen before is there already.
     EXPECT_EQ(replay.prefetches > 0, capacity < 459) << capacity;
