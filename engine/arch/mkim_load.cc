@@ -56,13 +56,10 @@ Error MkimModel::NoMemory() const {
           "end other programs or unload another model"};
 }
 
-Status MkimModel::DescribeFile() {
+void MkimModel::DescribeHeader() {
   const MkimConfig& config = file_->config();
-  Result<std::string> fingerprint = file_->Fingerprint();
-  if (!fingerprint) return Fail(fingerprint.error());
   info_.architecture = std::string(ArchitectureName(config.arch));
   info_.path = file_->path();
-  info_.fingerprint = std::move(*fingerprint);
   info_.layers = config.n_layers;
   const auto& in_layer = expert_shape_.in_layer;
   const bool moe = std::find(in_layer.begin(), in_layer.end(), true) != in_layer.end();
@@ -73,6 +70,13 @@ Status MkimModel::DescribeFile() {
   info_.bos = config.specials.bos;
   info_.end_of_msg = config.specials.end_of_msg;
   Describe(info_);
+}
+
+Status MkimModel::DescribeFile() {
+  Result<std::string> fingerprint = file_->Fingerprint();
+  if (!fingerprint) return Fail(fingerprint.error());
+  DescribeHeader();
+  info_.fingerprint = std::move(*fingerprint);
   return {};
 }
 

@@ -65,9 +65,8 @@ Result<std::unique_ptr<Sequence>> MkimModel::NewSequence(const SequenceOptions& 
   }
 }
 
-Result<TokenWork> MkimModel::Work(Precision precision) const {
-  if (Status ready = CheckPrepared(precision); !ready) return Fail(ready.error());
-  TokenWork work = CountWork(*Weights(precision));
+Result<TokenWork> MkimModel::ExpertWork() const {
+  TokenWork work;
   for (size_t l = 0; l < expert_shape_.in_layer.size(); ++l) {
     if (!expert_shape_.in_layer[l]) continue;
     Result<ExpertArena> arena = PlanExpertArena(*file_, expert_shape_, l);
@@ -77,8 +76,23 @@ Result<TokenWork> MkimModel::Work(Precision precision) const {
     work.expert_bytes += arena->bytes / expert_shape_.experts * info_.top_k;
     work.multiply_adds += 3 * uint64_t{info_.top_k} * expert_shape_.inner * expert_shape_.width;
   }
+  return work;
+}
+
+TokenWork MkimModel::TotalWork(const SpineWeights& weights, const TokenWork& of_experts) const {
+  TokenWork work = CountWork(weights);
+  work.all_expert_bytes = of_experts.all_expert_bytes;
+  work.expert_bytes = of_experts.expert_bytes;
+  work.multiply_adds += of_experts.multiply_adds;
   work.state_bytes = info_.state_bytes;
   return work;
+}
+
+Result<TokenWork> MkimModel::Work(Precision precision) const {
+  if (Status ready = CheckPrepared(precision); !ready) return Fail(ready.error());
+  Result<TokenWork> of_experts = ExpertWork();
+  if (!of_experts) return Fail(of_experts.error());
+  return TotalWork(*Weights(precision), *of_experts);
 }
 
 // One pass for every precision and access to experts among the items.

@@ -19,6 +19,7 @@
 #include "engine/experts/expert_store.h"
 #include "engine/format/mkim_file.h"
 #include "engine/format/spine_writer.h"
+#include "engine/model/footprint.h"
 #include "engine/model/model.h"
 #include "engine/model/state.h"
 #include "engine/parallel/page_buffer.h"
@@ -56,6 +57,9 @@ class MkimModel : public Model, public StateKeeper {
                                                    const LoadOptions& options);
 
   ~MkimModel() override;
+  // What the model would need; for one that was just made, instead of loading it. The fingerprint
+  // is left out. Errors as MeasureModel.
+  Result<ModelFootprint> Measure(size_t sequence_tokens);
 
   const ModelInfo& info() const override { return info_; }
   uint64_t resident_bytes() const override {
@@ -121,7 +125,11 @@ class MkimModel : public Model, public StateKeeper {
   const SpineWeights* Weights(Precision precision) const {
     return weights_[static_cast<size_t>(precision)].load(std::memory_order_acquire);
   }
+  void DescribeHeader();
   Status DescribeFile();
+  // Of the routed experts that a token uses.
+  Result<TokenWork> ExpertWork() const;
+  TokenWork TotalWork(const SpineWeights& weights, const TokenWork& of_experts) const;
   Status LoadParts(const LoadOptions& options);
   Result<uint64_t> MeasureTables();
   Status ReadTables(size_t bytes, ThreadPool& pool, LoadProgress& progress);

@@ -100,4 +100,8 @@ Result<std::shared_ptr<const Model>> LoadDsv4(std::shared_ptr<const MkimFile> fi
   return MkimModel::Load(std::make_shared<Dsv4Model>(std::move(file)), options);
 }
 
+Result<ModelFootprint> MeasureDsv4(std::shared_ptr<const MkimFile> file, size_t sequence_tokens) {
+  return std::make_shared<Dsv4Model>(std::move(file))->Measure(sequence_tokens);
+}
+
 }  // namespace mk::dsv4

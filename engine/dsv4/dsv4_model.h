@@ -42,4 +42,7 @@ class Dsv4Model final : public MkimModel {
 Result<std::shared_ptr<const Model>> LoadDsv4(std::shared_ptr<const MkimFile> file,
                                               const LoadOptions& options);
 
+// Errors as MeasureModel.
+Result<ModelFootprint> MeasureDsv4(std::shared_ptr<const MkimFile> file, size_t sequence_tokens);
+
 }  // namespace mk::dsv4

@@ -25,17 +25,22 @@ class MkimOpener {
 
   Result<std::shared_ptr<const MkimFile>> Run() {
     Status status = OpenAndParse();
-    if (status) status = ReadConfig();
-    if (status) status = CheckTypes();
-    if (status) status = IndexNames();
+    if (status) status = Index();
     if (!status) return Fail(status.error());
-    IndexExperts();
-    PlanResources();
     if (options_.checks == OpenOptions::Checks::kModel) {
       status = CheckModel();
       if (!status) return Fail(status.error());
     }
     status = file_->Unchanged();
+    if (!status) return Fail(status.error());
+    return std::shared_ptr<const MkimFile>(std::move(file_));
+  }
+
+  Result<std::shared_ptr<const MkimFile>> RunOnHeader(std::string header, uint64_t file_bytes) {
+    file_->header_ = std::move(header);
+    file_->identity_.size = file_bytes;
+    Status status = Parse();
+    if (status) status = Index();
     if (!status) return Fail(status.error());
     return std::shared_ptr<const MkimFile>(std::move(file_));
   }
@@ -56,12 +61,27 @@ class MkimOpener {
     auto header = ReadHeader(file_->fd_.get(), size, file_->path_);
     if (!header) return Fail(header.error());
     file_->header_ = std::move(*header);
-    auto directory = ParseHeader(file_->header_, size, file_->path_);
+    return Parse();
+  }
+
+  Status Parse() {
+    auto directory = ParseHeader(file_->header_, file_->identity_.size, file_->path_);
     if (!directory) return Fail(directory.error());
     file_->version_ = directory->version;
     file_->config_json_ = directory->config_json;
     file_->entries_ = std::move(directory->entries);
     file_->warnings_ = std::move(directory->warnings);
+    return {};
+  }
+
+  // All that the header says, in order and checked.
+  Status Index() {
+    Status status = ReadConfig();
+    if (status) status = CheckTypes();
+    if (status) status = IndexNames();
+    if (!status) return status;
+    IndexExperts();
+    PlanResources();
     return {};
   }
 
@@ -178,6 +198,19 @@ Result<std::shared_ptr<const MkimFile>> MkimFile::Open(const std::string& path,
     return MkimOpener(path, options).Run();
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, "no memory for the directory of " + path,
+                "free some memory, or use a smaller model");
+  }
+}
+
+Result<std::shared_ptr<const MkimFile>> MkimFile::FromHeader(std::string header,
+                                                             uint64_t file_bytes,
+                                                             const std::string& name) {
+  try {
+    OpenOptions options;
+    options.checks = OpenOptions::Checks::kContainer;
+    return MkimOpener(name, options).RunOnHeader(std::move(header), file_bytes);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "no memory for the directory of " + name,
                 "free some memory, or use a smaller model");
   }
 }

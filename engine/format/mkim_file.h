@@ -47,6 +47,11 @@ class MkimFile {
   // kUnsupported, kOutOfMemory, kIo. Messages name the file, the tensor or key, and what to do.
   static Result<std::shared_ptr<const MkimFile>> Open(const std::string& path,
                                                       const OpenOptions& options = {});
+  // A file that is not there, by its header (magic, config, directory) and the size that it would
+  // have: tells what a model needs without its weights. Checks as kContainer; every read of it
+  // fails with kIo. `name` stands for the path.
+  static Result<std::shared_ptr<const MkimFile>> FromHeader(std::string header, uint64_t file_bytes,
+                                                            const std::string& name);
   MkimFile(const MkimFile&) = delete;
   MkimFile& operator=(const MkimFile&) = delete;
 

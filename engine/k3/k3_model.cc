@@ -113,4 +113,9 @@ Result<std::shared_ptr<const Model>> LoadK3(std::shared_ptr<const MkimFile> file
   return MkimModel::Load(std::make_shared<K3Model>(std::move(file)), options);
 }
 
+Result<ModelFootprint> MeasureK3(std::shared_ptr<const MkimFile> file, size_t sequence_tokens) {
+  if (Status good = CheckSupported(*file); !good) return Fail(good.error());
+  return std::make_shared<K3Model>(std::move(file))->Measure(sequence_tokens);
+}
+
 }  // namespace mk::k3

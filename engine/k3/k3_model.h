@@ -44,4 +44,7 @@ class K3Model final : public MkimModel {
 Result<std::shared_ptr<const Model>> LoadK3(std::shared_ptr<const MkimFile> file,
                                             const LoadOptions& options);
 
+// Errors as MeasureModel.
+Result<ModelFootprint> MeasureK3(std::shared_ptr<const MkimFile> file, size_t sequence_tokens);
+
 }  // namespace mk::k3
