@@ -193,6 +193,12 @@ constexpr std::array kCommands = {
             "  mk run --demand-trace monday.trace \"Once upon a time\"\n"
             "  mk routebuild week.routes monday.trace tuesday.trace",
             RoutebuildCommand},
+    Command{"plan", "What a model would need on this machine, or another, and how fast it would be",
+            "  mk plan ./model.bin\n"
+            "  mk plan k3 --ram 256GiB --disk-bandwidth 7GB/s --disk-latency 80us\n"
+            "  mk plan dsv4 --precision q8 --trace demands.trace --json | jq .budgets\n"
+            "  mk plan --measure ./model.bin",
+            PlanCommand},
     Command{"stop", "End the daemon and wait until it is gone",
             "  mk stop\n"
             "  mk stop --grace 30s",

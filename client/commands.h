@@ -43,6 +43,7 @@ int BenchCommand(const Command& command, int argc, char** argv);
 int StreamBenchCommand(int argc, char** argv);  // `mk bench stream`, from "stream" on
 int CacheReplayCommand(const Command& command, int argc, char** argv);
 int RoutebuildCommand(const Command& command, int argc, char** argv);
+int PlanCommand(const Command& command, int argc, char** argv);
 int PckCommand(const Command& command, int argc, char** argv);
 int ServiceCommand(const Command& command, int argc, char** argv);
 int SessionCommand(const Command& command, int argc, char** argv);

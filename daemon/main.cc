@@ -18,10 +18,11 @@
 #include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/pack_tool.h"
+#include "daemon/plan_tool.h"
 #include "daemon/replay_tool.h"
 #include "daemon/server.h"
-#include "daemon/stream_bench_tool.h"
 #include "daemon/shadow_tool.h"
+#include "daemon/stream_bench_tool.h"
 #include "protocol/log_path.h"
 #include "protocol/version.h"
 
@@ -174,6 +175,7 @@ int Main(int argc, const char* const* argv) {
   if (tool == kReplayTool) return ReplayTool(argc - 1, argv + 1);
   if (tool == kStreamBenchTool) return StreamBenchTool(argc - 1, argv + 1);
   if (tool == kShadowTool) return ShadowTool(argc - 1, argv + 1);
+  if (tool == kPlanTool) return PlanTool(argc - 1, argv + 1);
   auto parsed = ParseOptions(argc, argv, "microkimid " + std::string(protocol::BuildId()));
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const Options& options = std::get<Options>(parsed);
