@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/commands.h"
@@ -164,6 +165,12 @@ int CacheReplayCommand(const Command& command, int argc, char** argv) {
   CommandLine line(command);
   AddOptions(line, options);
   if (auto code = line.Parse(argc, argv)) return *code;
+  for (const auto& [option, needed] :
+       {std::pair{"--depth", "--bandwidth"}, std::pair{"--first", "--tracesim"}}) {
+    if (line.app().count(option) == 0 || line.app().count(needed) > 0) continue;
+    return ReportUsage(std::string(option) + " requires " + needed,
+                       "mk cachereplay --help tells what it does");
+  }
   std::vector<std::string> arguments = {"cachereplay",
                                         "--top-k",
                                         std::to_string(options.top_k),

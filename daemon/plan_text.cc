@@ -159,11 +159,11 @@ std::string RowsText(const PlanReport& report) {
 
 std::string AdviceText(const PlanReport& report) {
   const ModelPlanned& plan = report.plan;
-  const std::string fixed = BytesText(plan.memory.fixed());
+  const std::string fixed = BytesText(plan.memory.streamed(0));
   std::string text;
   switch (plan.verdict) {
     case Verdict::kResident:
-      text = "\nall of it fits: " + BytesText(plan.memory.fixed() + plan.memory.experts) + " of " +
+      text = "\nall of it fits: " + BytesText(plan.memory.whole()) + " of " +
              BytesText(report.machine.ram_bytes) + "\n";
       break;
     case Verdict::kStream:
@@ -195,10 +195,13 @@ ordered_json MemoryJson(const PlanReport& report) {
   for (size_t p = 0; p < kPrecisions; ++p) {
     const auto precision = static_cast<Precision>(p);
     const PlanMemory memory = PredictMemory(report.footprint, precision);
-    json[std::string(PrecisionName(precision))] = {
-        {"spine", memory.spine},       {"tables", memory.tables},
-        {"sequence", memory.sequence}, {"scratch", memory.scratch},
-        {"experts", memory.experts},   {"working_set", memory.working_set}};
+    json[std::string(PrecisionName(precision))] = {{"spine", memory.spine},
+                                                   {"tables", memory.tables},
+                                                   {"sequence", memory.sequence},
+                                                   {"scratch", memory.scratch},
+                                                   {"experts", memory.experts},
+                                                   {"stream_tables", memory.stream_tables},
+                                                   {"smallest_cache", memory.smallest_cache}};
   }
   return json;
 }
@@ -269,7 +272,8 @@ std::optional<Error> Refusal(const PlanReport& report) {
   const ModelPlanned& plan = report.plan;
   if (plan.verdict != Verdict::kTooLarge) return std::nullopt;
   const bool streams = report.footprint.info.experts > 0;
-  const uint64_t least = plan.memory.fixed() + (streams ? plan.memory.working_set : uint64_t{0});
+  const uint64_t least =
+      streams ? plan.memory.streamed(plan.memory.smallest_cache) : plan.memory.fixed();
   Error error{ErrorCode::kOutOfMemory,
               report.model + " does not fit: it needs " + BytesText(least) + " in " +
                   std::string(PrecisionName(report.question.precision)) +

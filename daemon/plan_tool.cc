@@ -198,7 +198,7 @@ class Tool {
 
   Status MeasureModelHere() {
     const PlanMemory memory = PredictMemory(report_.footprint, Wanted());
-    if (memory.fixed() + memory.experts > Ram()) {
+    if (memory.whole() > Ram()) {
       Say("the model does not fit as a whole: it is not run");
       return {};
     }

@@ -4,6 +4,7 @@
 
 #include "engine/arch/mkim_model.h"
 #include "engine/experts/resident_experts.h"
+#include "engine/stream/streamed_experts.h"
 
 namespace mk {
 namespace {
@@ -80,6 +81,10 @@ Result<ModelFootprint> MkimModel::Measure(size_t sequence_tokens) {
     footprint.expert_sizes.push_back(expert.bytes);
     footprint.expert_read_bytes.push_back(expert.read_bytes);
   }
+  Result<ExpertTable> table = ExpertTable::Create(*file_, expert_shape_);
+  if (!table) return Fail(table.error());
+  footprint.stream_table_bytes = StreamedExperts::TableBytes(*table);
+  footprint.smallest_stream_budget = StreamedExperts::SmallestBudget(*table, info_.top_k);
   footprint.sequence_tokens = sequence_tokens;
   footprint.sequence_bytes = state_bytes(sequence_tokens);
   // Every pick has an input, two inner rows and an output (RoutedExperts); a dozen rows of the

@@ -33,6 +33,9 @@ struct ModelFootprint {
   // What the disk reads for each of them: whole blocks, from its first part to its last where they
   // lie together.
   std::vector<uint64_t> expert_read_bytes;
+  // Experts that are streamed: what is kept of each of them wherever it is, and the least budget.
+  uint64_t stream_table_bytes = 0;
+  uint64_t smallest_stream_budget = 0;
   // A sequence of so many tokens.
   size_t sequence_tokens = 0;
   uint64_t sequence_bytes = 0;

@@ -5,6 +5,7 @@
 
 #include "engine/plan/synthetic_trace.h"
 #include "engine/replay/timed_replay.h"
+#include "engine/stream/streamed_experts.h"
 
 namespace mk {
 namespace {
@@ -140,7 +141,10 @@ class Planner {
  public:
   Planner(const ModelFootprint& model, const MachineProfile& profile, const PlanMachine& machine,
           const PlanQuestion& question)
-      : model_(model), profile_(profile), machine_(machine), question_(question) {}
+      : model_(model), profile_(profile), machine_(machine), question_(question) {
+    for (const uint64_t size : model.expert_sizes)
+      largest_expert_ = std::max(largest_expert_, size);
+  }
 
   Result<ModelPlanned> Run() {
     plan_.memory = PredictMemory(model_, question_.precision);
@@ -154,8 +158,8 @@ class Planner {
       plan_.rows.push_back(Row(share, static_cast<uint64_t>(bytes)));
     }
     if (plan_.verdict == ModelPlanned::Verdict::kStream) {
-      const uint64_t room = machine_.ram_bytes - plan_.memory.fixed();
-      const uint64_t budget = std::max(room / kMiB * kMiB, plan_.memory.working_set);
+      const uint64_t room = machine_.ram_bytes - plan_.memory.streamed(0);
+      const uint64_t budget = std::max(room / kMiB * kMiB, plan_.memory.smallest_cache);
       plan_.best = Row(ToDouble(budget) / ToDouble(plan_.memory.experts), budget);
     }
     return std::move(plan_);
@@ -165,15 +169,15 @@ class Planner {
   void Judge() {
     const PlanMemory& memory = plan_.memory;
     using Verdict = ModelPlanned::Verdict;
-    if (memory.fixed() + memory.experts <= machine_.ram_bytes) {
+    if (memory.whole() <= machine_.ram_bytes) {
       plan_.verdict = Verdict::kResident;
     } else if (model_.info.experts > 0 &&
-               memory.fixed() + memory.working_set <= machine_.ram_bytes) {
+               memory.streamed(memory.smallest_cache) <= machine_.ram_bytes) {
       plan_.verdict = Verdict::kStream;
     } else {
       for (const Precision precision : {Precision::kBf16, Precision::kQ8}) {
         const PlanMemory other = PredictMemory(model_, precision);
-        if (other.fixed() + other.working_set <= machine_.ram_bytes) {
+        if (other.streamed(other.smallest_cache) <= machine_.ram_bytes) {
           plan_.smaller.push_back(precision);
         }
       }
@@ -220,11 +224,11 @@ class Planner {
     BudgetRow row;
     row.share = share;
     row.cache_bytes = budget;
-    row.memory_bytes = plan_.memory.fixed() + budget;
-    row.fits = row.memory_bytes <= machine_.ram_bytes && budget >= plan_.memory.working_set;
+    row.memory_bytes = plan_.memory.streamed(budget);
+    row.fits = row.memory_bytes <= machine_.ram_bytes && budget >= plan_.memory.smallest_cache;
     TimedOptions options;
     options.policy = question_.policy;
-    options.budget = budget;
+    options.budget = StreamedExperts::CacheBytes(largest_expert_, budget);
     options.disk = machine_.disk;
     options.compute_s = plan_.compute.decode_s;
     options.overlap_s = plan_.compute.decode_overlap_s;
@@ -254,6 +258,7 @@ class Planner {
   DemandTrace decoding_;
   DemandTrace prompt_;
   std::vector<ExpertKey> preload_;
+  uint64_t largest_expert_ = 0;  // in the file
   size_t warm_up_ = 0;
   size_t prompt_pieces_ = 0;
 };
@@ -285,9 +290,8 @@ PlanMemory PredictMemory(const ModelFootprint& model, Precision precision) {
   memory.sequence = model.sequence_bytes;
   memory.scratch = model.scratch_bytes;
   memory.experts = model.expert_bytes;
-  uint64_t largest = 0;
-  for (const uint64_t size : model.expert_sizes) largest = std::max(largest, size);
-  memory.working_set = model.info.top_k * largest;
+  memory.stream_tables = model.stream_table_bytes;
+  memory.smallest_cache = model.smallest_stream_budget;
   return memory;
 }
 

@@ -32,7 +32,8 @@ struct PlanQuestion {
   Precision precision = Precision::kQ8;
   CachePolicyKind policy = CachePolicyKind::kAged;
   size_t prompt_tokens = kMaxForwardTokens;
-  std::vector<double> shares = {0.10, 0.25, 0.50, 0.75, 1.00};  // of all experts, in the cache
+  // Budgets for streamed experts, buffers of reads included, as shares of what all experts take.
+  std::vector<double> shares = {0.10, 0.25, 0.50, 0.75, 1.00};
   // Demands to be replayed; without, synthetic ones of this skew (SyntheticRouting::skew).
   const DemandTrace* trace = nullptr;
   double skew = 0.6;
@@ -55,15 +56,18 @@ struct PlanMemory {
   uint64_t sequence = 0;  // one, of the footprint's length
   uint64_t scratch = 0;   // of a forward pass over a piece of a prompt
   uint64_t experts = 0;   // all of them
-  // Experts that a layer needs at once: the least that a cache must hold.
-  uint64_t working_set = 0;
+  // Streamed experts: what is kept of each of them, and the least that a cache must have.
+  uint64_t stream_tables = 0;
+  uint64_t smallest_cache = 0;
 
   uint64_t fixed() const { return tables + spine + sequence + scratch; }
+  uint64_t whole() const { return fixed() + experts; }
+  uint64_t streamed(uint64_t cache) const { return fixed() + stream_tables + cache; }
 };
 
 struct BudgetRow {
-  double share = 0;  // of all experts
-  uint64_t cache_bytes = 0;
+  double share = 0;           // of all experts
+  uint64_t cache_bytes = 0;   // buffers of reads included
   uint64_t memory_bytes = 0;  // in all
   bool fits = false;
   double hit_rate = 0;  // of experts that layers ask for, while decoding

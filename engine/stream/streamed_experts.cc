@@ -13,14 +13,8 @@ constexpr uint64_t kReadSlack = 8192;  // what alignment adds to a read
 constexpr size_t kMostReadThreads = 16;
 
 // Bytes of reads that may be under way at once.
-uint64_t InFlight(const ExpertTable& table, uint64_t budget) {
-  return std::max(2 * table.largest_record() + kReadSlack, std::min(budget / 16, kMostInFlight));
-}
-
-// What is left for the cache: buffers of reads are rounded up to powers of two.
-uint64_t CacheBudget(const ExpertTable& table, uint64_t budget) {
-  const uint64_t buffers = 2 * InFlight(table, budget);
-  return budget > buffers ? budget - buffers : 0;
+uint64_t InFlight(uint64_t largest_record, uint64_t budget) {
+  return std::max(2 * largest_record + kReadSlack, std::min(budget / 16, kMostInFlight));
 }
 
 Error BudgetError(const MkimFile& file, uint64_t budget, uint64_t smallest) {
@@ -63,6 +57,12 @@ std::array<PrefetchAccount, sizeof...(I)> Accounts(const StreamOptions& options,
 
 }  // namespace
 
+// Buffers of reads are rounded up to powers of two.
+uint64_t StreamedExperts::CacheBytes(uint64_t largest_record, uint64_t budget) {
+  const uint64_t buffers = 2 * InFlight(largest_record, budget);
+  return budget > buffers ? budget - buffers : 0;
+}
+
 uint64_t StreamedExperts::SmallestBudget(const ExpertTable& table, size_t top_k) {
   const uint64_t cache = table.largest_value() * top_k;
   const uint64_t most_reads = 2 * (2 * table.largest_record() + kReadSlack);
@@ -91,8 +91,8 @@ StreamedExperts::StreamedExperts(std::shared_ptr<const MkimFile> file, ExpertTab
       top_k_(top_k),
       options_(options),
       budget_(options.budget),
-      policy_(
-          CachePolicy::Create(options.policy, table_.keys(), CacheBudget(table_, options.budget))),
+      policy_(CachePolicy::Create(options.policy, table_.keys(),
+                                  CacheBytes(table_.largest_record(), options.budget))),
       entries_(table_.keys()),
       accounts_(Accounts(options, std::make_index_sequence<kPrefetchSources>())) {
   if (options.prefetch[static_cast<size_t>(PrefetchSource::kMarkov)]) {
@@ -117,7 +117,7 @@ Result<std::unique_ptr<StreamedExperts>> StreamedExperts::Create(
   FetchOptions fetch;
   fetch.plan.fuse = options.fuse;
   fetch.direct = options.io != StreamIo::kBuffered;
-  fetch.bytes_in_flight = InFlight(store->table_, options.budget);
+  fetch.bytes_in_flight = InFlight(store->table_.largest_record(), options.budget);
   store->fetcher_.reset(new ExpertFetcher(*store->file_, store->table_, codebook,
                                           std::move(opened.reader), fetch, *store));
   if (Status started = store->fetcher_->Start(); !started) return Fail(started.error());
@@ -512,7 +512,7 @@ Status StreamedExperts::SetBudget(uint64_t budget) {
   if (budget < smallest) return Fail(BudgetError(*file_, budget, smallest));
   const std::lock_guard lock(mutex_);
   budget_ = budget;
-  policy_->SetBudget(CacheBudget(table_, budget), evicted_);
+  policy_->SetBudget(CacheBytes(table_.largest_record(), budget), evicted_);
   ForgetEvicted();
   memory_.Trim();
   return {};

@@ -39,6 +39,9 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
   static uint64_t SmallestBudget(const ExpertTable& table, size_t top_k);
   // The budget with which all experts stay in memory.
   static uint64_t LargestBudget(const ExpertTable& table);
+  // What a budget leaves for experts when the buffers of reads are taken off it; `largest_record`:
+  // bytes of the largest expert in the file.
+  static uint64_t CacheBytes(uint64_t largest_record, uint64_t budget);
   // Memory beside the budget: tables of all experts.
   static uint64_t TableBytes(const ExpertTable& table);
 

@@ -271,6 +271,8 @@ SIZES = ("--budgets", "1M", "--expert-bytes", "1K")
         (["--expert-bytes", "1K"], "--budgets"),
         (["--bandwidth", "1MB/s"], "--budgets"),
         (["--latency", "1ms"], "--bandwidth"),
+        (["--depth", "3"], "--bandwidth"),
+        (["--first", "3"], "--tracesim"),
         ([*SIZES, "--bandwidth", "fast"], "no rate"),
         ([*SIZES, "--bandwidth", "1M", "--latency", "3"], "no time"),
         ([*SIZES, "--model", "x"], "--model"),

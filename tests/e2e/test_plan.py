@@ -102,7 +102,7 @@ def test_a_file(plan: Planner, model: Path) -> None:
     memory = told["memory"]["q8"]
     fixed = memory["spine"] + memory["tables"] + memory["sequence"] + memory["scratch"]
     for row in told["budgets"]:
-        assert row["memory_bytes"] == fixed + row["cache_bytes"]
+        assert row["memory_bytes"] == fixed + memory["stream_tables"] + row["cache_bytes"]
         assert row["cache_bytes"] == int(row["share"] * memory["experts"])
         token_ms = told["compute"]["decode_ms"] + row["stall_ms_per_token"]
         assert row["decode_tokens_per_s"] == pytest.approx(1000 / token_ms)
@@ -131,10 +131,10 @@ def test_recorded_demands(plan: Planner, tmp_path: Path) -> None:
     read_ms = told["model"]["expert_read_bytes"] * 2 / 24 / 500e6 * 1e3
     stall = 7 * 2 + read_ms - told["compute"]["decode_overlap_ms"]
     assert told["trace"] == str(trace) and told["skew"] is None
-    for row in told["budgets"][:-1]:
+    # All experts do not fit beside the buffers of reads.
+    for row in told["budgets"]:
         assert row["hit_rate"] == 0
         assert row["stall_ms_per_token"] == pytest.approx(stall)
-    assert told["budgets"][-1]["stall_ms_per_token"] == 0
     text = plan(STORY, "--trace", trace, "--ram", "8GiB", *DISK).stdout
     assert f"demands of {trace}" in text
     wrong = trace_file(tmp_path / "wrong", 2, range(1, 9), 48)

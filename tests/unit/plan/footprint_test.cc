@@ -48,6 +48,19 @@ TEST(Footprint, IsWhatALoadedModelHolds) {
       EXPECT_EQ(footprint->info.parameters, (*model)->info().parameters);
       EXPECT_EQ(footprint->info.top_k, (*model)->info().top_k);
     }
+    // With the least budget for its experts it can be loaded; with a byte less it cannot.
+    for (const uint64_t less : {0u, 1u}) {
+      uint64_t admitted = 0;
+      LoadOptions options;
+      options.stream.emplace().budget = footprint->smallest_stream_budget - less;
+      options.admit = [&](uint64_t bytes) {
+        admitted = bytes;
+        return Status();
+      };
+      EXPECT_EQ(LoadModel(built.path(), options).has_value(), less == 0);
+      EXPECT_EQ(admitted, footprint->table_bytes + footprint->In(Precision::kExact).spine_bytes +
+                              footprint->stream_table_bytes + options.stream->budget);
+    }
     const uint64_t sum = std::accumulate(footprint->expert_sizes.begin(),
                                          footprint->expert_sizes.end(), uint64_t{0});
     EXPECT_EQ(sum, footprint->expert_file_bytes);

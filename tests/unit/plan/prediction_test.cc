@@ -104,7 +104,7 @@ TEST_F(Prediction, TrustsARunOfTheSameModelMore) {
 TEST_F(Prediction, SaysWhatFits) {
   const PlanMemory memory = PredictMemory(model, Precision::kQ8);
   using Verdict = ModelPlanned::Verdict;
-  machine.ram_bytes = memory.fixed() + memory.experts;
+  machine.ram_bytes = memory.whole();
   EXPECT_EQ(Plan().verdict, Verdict::kResident);
   EXPECT_FALSE(Plan().best);
   machine.ram_bytes -= 1;
@@ -115,20 +115,21 @@ TEST_F(Prediction, SaysWhatFits) {
   EXPECT_LE(streamed.best->memory_bytes, machine.ram_bytes);
   EXPECT_TRUE(streamed.rows.front().fits);
   EXPECT_FALSE(streamed.rows.back().fits);
-  machine.ram_bytes = memory.fixed() + memory.working_set;
+  machine.ram_bytes = memory.streamed(memory.smallest_cache);
   EXPECT_EQ(Plan().verdict, Verdict::kStream);
-  EXPECT_EQ(Plan().best->cache_bytes, memory.working_set);
+  EXPECT_EQ(Plan().best->cache_bytes, memory.smallest_cache);
   machine.ram_bytes -= 1;
   EXPECT_EQ(Plan().verdict, Verdict::kTooLarge);
   EXPECT_TRUE(Plan().smaller.empty());
   // In floats it is too large where bytes fit.
   question.precision = Precision::kExact;
-  machine.ram_bytes = memory.fixed() + memory.working_set;
+  machine.ram_bytes = memory.streamed(memory.smallest_cache);
   EXPECT_EQ(Plan().verdict, Verdict::kTooLarge);
   EXPECT_EQ(Plan().smaller, std::vector<Precision>{Precision::kQ8});
 }
 
 TEST_F(Prediction, NothingIsWaitedForWhereAllIsKept) {
+  question.shares = {0.1, 0.25, 0.5, 0.75, 1.3};  // buffers of reads take some of it
   const ModelPlanned plan = Plan();
   ASSERT_EQ(plan.rows.size(), 5u);
   EXPECT_EQ(plan.rows.back().hit_rate, 1);
@@ -154,7 +155,7 @@ TEST_F(Prediction, WaitsForALatencyAndTheBytesOfEveryLayer) {
   }
   question.trace = &trace;
   question.policy = CachePolicyKind::kLru;
-  question.shares = {0.5, 1.0};
+  question.shares = {0.5, 1.3};
   const ModelPlanned plan = Plan();
   // The 24 tokens that count read every expert three times.
   const double bytes = ReadBytes() * 3 / 24;
@@ -170,7 +171,7 @@ TEST_F(Prediction, ReadsEveryExpertOfAPromptOncePerPiece) {
   // 600 tokens of four picks: all 32 experts of five layers, in two pieces.
   question.prompt_tokens = 600;
   question.skew = 0;
-  question.shares = {0.1, 1.0};
+  question.shares = {0.1, 1.3};
   const ModelPlanned plan = Plan();
   const double sweep = 5 * 0.002 + ReadBytes() / 500e6 - plan.compute.prompt_overlap_s / 2;
   EXPECT_NEAR(plan.rows[1].prompt_s - plan.compute.prompt_s, sweep, 1e-6);
