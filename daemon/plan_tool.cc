@@ -16,6 +16,7 @@
 #include "daemon/model_catalog.h"
 #include "daemon/plan_text.h"
 #include "daemon/tool_output.h"
+#include "engine/plan/expert_reads.h"
 #include "engine/plan/measure_machine.h"
 #include "engine/plan/real_shapes.h"
 #include "protocol/error.h"
@@ -106,6 +107,11 @@ class Tool {
     Result<ModelFootprint> footprint = MeasureModel(*file, arguments_.context);
     if (!footprint) return Fail(footprint.error());
     report_.footprint = std::move(*footprint);
+    if (report_.footprint.info.experts > 0) {
+      Result<ReadPlanner> reads = PlanReadsOf(*file);
+      if (!reads) return Fail(reads.error());
+      report_.question.plan_reads = std::move(*reads);
+    }
     if (!report_.is_file) return {};
     device_ = (*file)->identity().device;
     Result<std::string> fingerprint = (*file)->Fingerprint();

@@ -232,7 +232,9 @@ class Planner {
     options.disk = machine_.disk;
     options.compute_s = plan_.compute.decode_s;
     options.overlap_s = plan_.compute.decode_overlap_s;
-    options.read_bytes = model_.expert_read_bytes;
+    options.plan_reads = question_.plan_reads;
+    // Half of what buffers may take; see StreamedExperts::CacheBytes.
+    options.bytes_in_flight = (budget - options.budget) / 2;
     options.warm_up = warm_up_;
     options.preload = preload_;
     const TimedReplay decoding = ReplayTimed(decoding_, options);

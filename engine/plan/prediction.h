@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/expert_cache/cache_policy.h"
+#include "engine/expert_cache/expert_read.h"
 #include "engine/model/footprint.h"
 #include "engine/plan/machine_profile.h"
 #include "engine/replay/demand_trace.h"
@@ -37,6 +38,8 @@ struct PlanQuestion {
   // Demands to be replayed; without, synthetic ones of this skew (SyntheticRouting::skew).
   const DemandTrace* trace = nullptr;
   double skew = 0.6;
+  // How the experts are read (PlanReadsOf); empty: one read for each.
+  ReadPlanner plan_reads;
 };
 
 // Seconds, nothing waited for.

@@ -84,37 +84,72 @@ class Run {
       cache_->Pin(key);
       if (cache_->resident(key)) cache_->Use(key);
     }
+    missing_.clear();
     double ready = now_;
     for (const ExpertKey key : asked_) ready = std::max(ready, Demand(key));
+    std::sort(missing_.begin(), missing_.end());
+    ready = std::max(ready, Fetch(missing_));
+    for (const ExpertKey key : missing_) {
+      cache_->Insert(key, trace_.size_of(key), FetchReason::kDemand, evicted_);
+      evicted_.clear();
+    }
     queue_.assign(predicted_.begin(), predicted_.end());
     const double busy = now_ + overlap_;
     Advance(std::max(ready, busy));
     return std::max(0.0, ready - busy);
   }
 
-  // When the expert is there.
+  // When the expert is there; one that nobody has asked the disk for goes to `missing_`.
   double Demand(ExpertKey key) {
     done_.demands += counts_ ? 1 : 0;
-    const bool known = cache_->resident(key);
-    if (known && arrival_[key] <= now_) {
-      done_.hits += counts_ ? 1 : 0;
+    if (!cache_->resident(key)) {
+      missing_.push_back(key);
       return now_;
     }
-    if (known) {
-      done_.joined += counts_ ? 1 : 0;
-      return arrival_[key];
-    }
-    Read(key);
-    cache_->Insert(key, trace_.size_of(key), FetchReason::kDemand, evicted_);
-    evicted_.clear();
-    return arrival_[key];
+    const bool there = arrival_[key] <= now_;
+    done_.hits += counts_ && there ? 1 : 0;
+    done_.joined += counts_ && !there ? 1 : 0;
+    return there ? now_ : arrival_[key];
   }
 
-  void Read(ExpertKey key) {
-    const uint64_t bytes =
-        options_.read_bytes.empty() ? trace_.size_of(key) : options_.read_bytes[key];
-    arrival_[key] = disk_.Read(now_, bytes);
-    done_.bytes += counts_ ? bytes : 0;
+  std::vector<ExpertRead> PlanReads(std::span<const ExpertKey> keys) const {
+    if (options_.plan_reads) return options_.plan_reads(keys);
+    std::vector<ExpertRead> reads;
+    for (const ExpertKey key : keys) {
+      reads.push_back({trace_.size_of(key), trace_.size_of(key), {key}});
+    }
+    return reads;
+  }
+
+  // Reads experts, given in ascending order; returns when the last one has come. As a store does
+  // it: as many as the room for reads allows are planned together, and wait for that room.
+  double Fetch(std::span<const ExpertKey> keys) {
+    const uint64_t limit = options_.bytes_in_flight > 0 ? options_.bytes_in_flight : ~uint64_t{0};
+    std::deque<std::pair<double, uint64_t>> under_way;  // end, bytes; ends ascend
+    uint64_t active = 0;
+    double at = now_;
+    const auto wait_for_one = [&] {
+      at = std::max(at, under_way.front().first);
+      active -= under_way.front().second;
+      under_way.pop_front();
+    };
+    for (const ExpertKey key : keys) arrival_[key] = 0;
+    for (size_t next = 0; next < keys.size();) {
+      while (active >= limit) wait_for_one();
+      const size_t first = next;
+      for (uint64_t room = limit - active; next < keys.size() && room > 0; ++next) {
+        room -= std::min(room, trace_.size_of(keys[next]));
+      }
+      for (const ExpertRead& read : PlanReads(keys.subspan(first, next - first))) {
+        while (active > 0 && active + read.bytes > limit) wait_for_one();
+        const double end = disk_.Read(at, read.disk_bytes);
+        under_way.emplace_back(end, read.bytes);
+        active += read.bytes;
+        done_.bytes += counts_ ? read.disk_bytes : 0;
+        for (const ExpertKey key : read.keys) arrival_[key] = std::max(arrival_[key], end);
+      }
+    }
+    return under_way.empty() ? now_ : under_way.back().first;
   }
 
   // Goes on to a later time; reads ahead what can begin until then.
@@ -124,7 +159,7 @@ class Run {
       queue_.pop_front();
       if (cache_->resident(key)) continue;
       if (!cache_->Insert(key, trace_.size_of(key), FetchReason::kPrefetch, evicted_)) continue;
-      Read(key);
+      Fetch({&key, 1});
       done_.prefetches += counts_ ? 1 : 0;
     }
     evicted_.clear();
@@ -143,7 +178,8 @@ class Run {
   std::vector<double> arrival_;  // [keys], of residents
   std::vector<uint64_t> seen_;   // [keys]: the visit of a layer that last asked for it
   uint64_t visit_ = 0;
-  std::vector<ExpertKey> asked_;  // by the open layer, each once
+  std::vector<ExpertKey> asked_;    // by the open layer, each once
+  std::vector<ExpertKey> missing_;  // of these
   std::vector<ExpertKey> predicted_;
   std::deque<ExpertKey> queue_;  // to be read ahead
   std::vector<ExpertKey> evicted_;

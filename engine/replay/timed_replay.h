@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/expert_cache/cache_policy.h"
+#include "engine/expert_cache/expert_read.h"
 #include "engine/replay/demand_predictor.h"
 #include "engine/replay/demand_trace.h"
 #include "engine/replay/disk_model.h"
@@ -25,8 +26,10 @@ struct TimedOptions {
   double compute_s = 0;
   // The part of that which can go on while experts are on their way.
   double overlap_s = 0;
-  // What the disk reads for every expert, [keys]; empty: its size.
-  std::vector<uint64_t> read_bytes;
+  // The reads that bring experts; empty: one for each, of its size.
+  ReadPlanner plan_reads;
+  // Of the reads of a layer that are under way at once; one may be larger. 0: no limit.
+  uint64_t bytes_in_flight = 0;
   // Passes that fill the cache before anything is counted.
   size_t warm_up = 0;
   // What the cache holds before the first of them, as far as it fits, the most wanted first.

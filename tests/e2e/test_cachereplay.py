@@ -150,7 +150,7 @@ def test_the_wait_for_a_disk(trace: Path) -> None:
         stall = 0.0
         for layer in sorted({record[0] for record in one}):
             wanted = [record for record in one if record[0] == layer]
-            missing = [record for record in wanted if record not in held]
+            missing = sorted(record for record in wanted if record not in held)
             # What is there is used while the rest is read.
             for record in [one for one in wanted if one in held] + missing:
                 held.pop(record, None)

@@ -15,9 +15,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/executor.h"
+#include "engine/plan/expert_reads.h"
 #include "engine/plan/measure_machine.h"
 #include "engine/plan/prediction.h"
 
@@ -200,6 +202,9 @@ Status Compare(const Settings& settings) {
   question.precision = settings.precision;
   question.prompt_tokens = kPromptTokens;
   question.trace = &trace;
+  auto reads = PlanReadsOf(*file);
+  if (!reads) return Fail(reads.error());
+  question.plan_reads = std::move(*reads);
   question.shares.assign(std::begin(kShares), std::end(kShares));
   PlanMachine machine;
   machine.ram_bytes = ~uint64_t{0} >> 1;

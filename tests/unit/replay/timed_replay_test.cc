@@ -68,6 +68,7 @@ PlainRun RunPlainly(const DemandTrace& trace, uint64_t budget, const DiskTiming&
         ++run.hits;
       }
     }
+    std::sort(missing.begin(), missing.end());  // in the order of the file
     uint64_t bytes = 0;
     for (const ExpertKey key : missing) {
       bytes += trace.size_of(key);
@@ -151,12 +152,43 @@ TEST(TimedReplay, WorksWhileExpertsAreOnTheirWay) {
   EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 4 * 0.75, 1e-9);
   options.overlap_s = 4 * 0.2;
   EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 4 * 0.55, 1e-9);
-  options.read_bytes.assign(trace.keys(), 2000);
+  options.plan_reads = [](std::span<const ExpertKey> keys) {
+    return std::vector<ExpertRead>{{1000, 2000, {keys.begin(), keys.end()}}};
+  };
   const TimedReplay timed = ReplayTimed(trace, options);
   EXPECT_NEAR(timed.MeanStall(), 4 * 0.8, 1e-9);
   EXPECT_EQ(timed.bytes, 24u * 2000);
   options.compute_s = options.overlap_s = 4 * 1.5;
   EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 0, 1e-9);
+}
+
+// One layer of eight: what shares a read shares its latency, and reads wait for room.
+TEST(TimedReplay, ReadsTogetherWhatLiesTogetherAndWaitsForRoom) {
+  DemandTrace trace;
+  trace.layers = 1;
+  trace.experts = 8;
+  trace.sizes.assign(8, 100);
+  trace.demands = {7, 0, 1, 2, 3, 4, 5, 6};
+  TimedOptions options;
+  options.budget = 1000;
+  options.disk = {1, 1000, 4};
+  // Two rounds of four reads: the second latency hides no transfer of the first but its own.
+  EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 1.1 + 1 + 0.4, 1e-9);
+  // In pairs, a block more for each.
+  options.plan_reads = [](std::span<const ExpertKey> keys) {
+    std::vector<ExpertRead> reads;
+    for (size_t i = 0; i < keys.size(); i += 2) {
+      const uint64_t bytes = 100 * std::min<size_t>(2, keys.size() - i);
+      reads.push_back({bytes, bytes + 100, {keys[i]}});
+      if (i + 1 < keys.size()) reads.back().keys.push_back(keys[i + 1]);
+      EXPECT_TRUE(std::is_sorted(reads.back().keys.begin(), reads.back().keys.end()));
+    }
+    return reads;
+  };
+  EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 1 + 4 * 0.3, 1e-9);
+  // One pair after the other.
+  options.bytes_in_flight = 200;
+  EXPECT_NEAR(ReplayTimed(trace, options).MeanStall(), 4 * 1.3, 1e-9);
 }
 
 TEST(TimedReplay, BeginsWithWhatIsThere) {
