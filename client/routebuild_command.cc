@@ -68,7 +68,8 @@ int RoutebuildCommand(const Command& command, int argc, char** argv) {
                            {"sessions", std::move(list)}}));
   } else {
     output.Write(Printable(store) + ": " + std::to_string(built->sessions().size()) +
-                 " sessions, " + std::to_string(traces.size()) + " of them new\n");
+                 (built->sessions().size() == 1 ? " session, " : " sessions, ") +
+                 std::to_string(traces.size()) + " of them new\n");
   }
   return FinishOutput(output, protocol::kExitDone);
 }

@@ -183,7 +183,7 @@ def test_a_store_as_the_reference_writes_it(tmp_path: Path) -> None:
     records = [(1, 5), (1, 2), (3, 9), (1, 5)]
     one = write_trace(tmp_path / "one", records)
     store = tmp_path / "store.routes"
-    assert "1 sessions, 1 of them new" in routebuild(store, one).stdout
+    assert "1 session, 1 of them new" in routebuild(store, one).stdout
     assert store.read_bytes() == bytes.fromhex(
         "4d4b525453303031 01000000 04000000 0a000000 01000000 00000000"
         "0400000000000000 04000000 0a000000 00000000"

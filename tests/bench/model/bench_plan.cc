@@ -2,7 +2,8 @@
 //   bench_plan MODEL PRECISION THREADS [LATENCY_MS MB_PER_S [TOKENS]]
 // The model runs once with all experts in memory, which also records its demands; then it decodes
 // the same tokens with budgets of 10, 25 and 50 % of its experts, nothing fetched ahead, from an
-// empty cache; the second half of the tokens counts. Prompts are read with an empty cache, too.
+// empty cache; of the second half of the tokens the median counts. Prompts are read with an empty
+// cache, too.
 
 #include <algorithm>
 #include <chrono>
@@ -78,6 +79,12 @@ double Part(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
+double Median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 StreamStats StatsOf(const Model& model) {
   return model.stream_stats().value_or(StreamStats());
 }
@@ -95,22 +102,24 @@ Status Decode(const Model& model, Executor& executor, const Settings& settings,
   if (!sequence) return Fail(sequence.error());
   std::minstd_rand random(1);
   std::vector<float> logits(model.info().vocab);
-  StreamStats before;
-  Clock::time_point start;
+  StreamStats half;
+  std::vector<double> token_s;
+  std::vector<double> stall_s;
   for (size_t i = 0; i < settings.tokens; ++i) {
-    if (i == settings.tokens / 2) {
-      before = StatsOf(model);
-      start = Clock::now();
-    }
+    const StreamStats before = StatsOf(model);
+    if (i == settings.tokens / 2) half = before;
+    const auto start = Clock::now();
     const auto token = static_cast<int32_t>(random() % model.info().vocab);
     ForwardItem item{sequence->get(), {&token, 1}, LogitsWanted::kLast, logits};
     if (Status ran = model.Forward(executor, {&item, 1}, observer); !ran) return ran;
+    if (i < settings.tokens / 2) continue;
+    token_s.push_back(SecondsSince(start));
+    stall_s.push_back(static_cast<double>(StatsOf(model).stall_ns - before.stall_ns) * 1e-9);
   }
-  const auto counted = static_cast<double>(settings.tokens - settings.tokens / 2);
-  run.decode_s = SecondsSince(start) / counted;
+  run.decode_s = Median(token_s);
+  run.stall_s = Median(stall_s);
   const StreamStats after = StatsOf(model);
-  run.stall_s = static_cast<double>(after.stall_ns - before.stall_ns) * 1e-9 / counted;
-  run.hit_rate = Part(after.hits - before.hits, after.demands - before.demands);
+  run.hit_rate = Part(after.hits - half.hits, after.demands - half.demands);
   return {};
 }
 
