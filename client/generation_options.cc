@@ -78,6 +78,14 @@ void GenerationOptions::AddSampling(CommandLine& line, protocol::RunArgs& args,
   line.AddNumber("--spec-rosa", spec_rosa_,
                  "The same with a suffix automaton, which knows what comes most often", 0,
                  protocol::kMaxSpec);
+  line.AddNumber("--spec-shadow", spec_shadow_,
+                 "Guess so many tokens ahead at most with shadows of experts that are not in "
+                 "memory (`mk shadow`); the answer is the same, and experts of several tokens are "
+                 "waited for together",
+                 0, protocol::kMaxSpec);
+  line.app().add_flag("--stream-fallback", args.stream_fallback,
+                      "Take shadows for experts that are not in memory instead of waiting; the "
+                      "answer is degraded");
   sampling_.Add(line, args);
   line.AddNumber("--seed", seed_, seed_doc);
   line.AddRepeated("--stop", args.stop, "Text that ends the answer; may be given several times")
@@ -107,6 +115,7 @@ Status GenerationOptions::Take(protocol::RunArgs& args) const {
   args.top_k = static_cast<uint32_t>(top_k_);
   args.spec = static_cast<uint32_t>(spec_);
   args.spec_rosa = static_cast<uint32_t>(spec_rosa_);
+  args.spec_shadow = static_cast<uint32_t>(spec_shadow_);
   args.seed = seed_;
   args.chunked_prefill = !no_chunked_prefill_;
   args.prefix_cache = !no_prefix_cache_;

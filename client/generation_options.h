@@ -51,6 +51,7 @@ class GenerationOptions {
   uint64_t top_k_ = 0;
   uint64_t spec_ = 0;
   uint64_t spec_rosa_ = 0;
+  uint64_t spec_shadow_ = 0;
   uint64_t save_format_ = 0;
   std::optional<uint64_t> seed_;
 };

@@ -170,7 +170,7 @@ int RunOutput::Finish(const protocol::RunDone& done) {
   if (done.trust.degraded) {
     std::fputs("mk: the answer is degraded: parts of the model were not used (see --json, trust)\n",
                stderr);
-    return protocol::kExitDegraded;
+    return options_.allow_degraded ? protocol::kExitDone : protocol::kExitDegraded;
   }
   return protocol::kExitDone;
 }

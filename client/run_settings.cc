@@ -158,6 +158,8 @@ std::optional<int> ParseRunSettings(const Command& command, int argc, char** arg
   AddPromptOptions(line, raw, options);
   line.AddModel(options.args.model);
   line.AddStream(options.args.stream);
+  line.app().add_flag("--allow-degraded", options.allow_degraded,
+                      "Exit with 0 where shadows had a part in the answer (default: with 4)");
   line.AddPriority(options.args.priority);
   raw.generation.AddSampling(line, options.args,
                              "Seed of sampling (default: a new one, shown by --stats)");

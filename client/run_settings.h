@@ -23,6 +23,7 @@ struct RunSettings {
   protocol::RunArgs args;
   RunFormat format = RunFormat::kText;
   bool stats = false;
+  bool allow_degraded = false;
   std::string dump_logits;  // files; empty: none
   std::string dump_hidden;
   bool routes = false;  // in JSON

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace mk::daemon {
@@ -185,6 +186,10 @@ void ModelRegistry::SetStreamOf(const Entry& entry, LoadOptions& options) const 
   if (entry.stream.mode == StreamMode::kOff) return;
   options.stream = entry.stream.options;
   options.hot_set_folder = entry.stream.hot_set_folder;
+  // Those that `mk shadow` puts beside the model.
+  std::error_code none;
+  const std::string shadows = entry.ref.path + ".shadows";
+  if (std::filesystem::exists(shadows, none)) options.stream->shadows = shadows;
   if (entry.stream.mode == StreamMode::kAuto) options.stream_above = ledger_.budget();
   options.stream_room = (ledger_.available() + Expendable()) / 4 * 3;
 }

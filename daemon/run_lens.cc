@@ -39,7 +39,7 @@ uint64_t RunLens::Bytes(const ModelInfo& info, const protocol::RunArgs& args) {
   if (!Wanted(args)) return 0;
   constexpr uint64_t kLogitsAtOnce = 32;  // rows of one product of Model::Lens
   const uint64_t layers = KeptLayers(info, args);
-  const uint64_t draft = std::max(args.spec, args.spec_rosa);
+  const uint64_t draft = std::max({args.spec, args.spec_rosa, args.spec_shadow});
   const uint64_t positions = args.lens == "all"      ? std::max(kPrefillBlock, 1 + draft)
                              : args.lens == "answer" ? 1 + draft
                                                      : 1;

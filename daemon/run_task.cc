@@ -177,6 +177,9 @@ protocol::Result<PreparedRun> PrepareRun(std::shared_ptr<const LoadedModel> load
   auto sampling = SettleSampling(plan.args, *plan.loaded);
   if (!sampling) return protocol::Fail(std::move(sampling.error()));
   plan.sampling = std::move(*sampling);
+  if (auto good = CheckShadows(plan.args, *plan.loaded->model); !good) {
+    return protocol::Fail(good.error());
+  }
   if (auto good = RunLens::Check(info, plan.args); !good) return protocol::Fail(good.error());
   if (auto status = SettleStart(plan, start); !status) return protocol::Fail(status.error());
 
@@ -216,6 +219,8 @@ RunTask::RunTask(Plan plan) : plan_(std::move(plan)) {
 // shows is only seen while it is read. A run that goes on from the state of another has read its
 // tokens in other pieces than a prompt is read in.
 PrefixShelf* RunTask::shelf() const {
+  // A state that shadows had a part in is nobody else's.
+  if (plan_.args.stream_fallback) return nullptr;
   if (!plan_.args.prefix_cache || capture_ || looks_->need_prompt() || plan_.base) return nullptr;
   return plan_.loaded->prefixes.get();
 }
@@ -371,9 +376,16 @@ Result<ForwardItem> RunTask::NextItem(size_t max_tokens) {
     capture_->Begin(sequence_->length(), item->tokens.size(), info.hidden * info.streams);
   }
   const size_t end = sequence_->length() + item->tokens.size();
+  if (plan_.args.stream_fallback) item->experts = ExpertAccess::kShadow;
+  item_tokens_ = item->tokens.size();
   looks_->Begin({sequence_->length(), item->tokens.size(), prefilling(),
                  prefilling() && end == generation_->prompt_tokens()});
   return *item;
+}
+
+// A guess that is verified may take what it likes.
+void RunTask::Shadowed(uint64_t /*picks*/) {
+  if (plan_.args.stream_fallback) shadow_tokens_ += item_tokens_;
 }
 
 Result<StepOutcome> RunTask::Accept() {
@@ -566,6 +578,8 @@ protocol::RunDone RunTask::Done() const {
   options.stop = args.stop;
   options.timeout_ms = args.timeout_ms;
 
+  done.trust.degraded = shadow_tokens_ > 0;
+  done.trust.shadow_tokens = shadow_tokens_;
   done.trust.precision = options.precision;
   done.trust.fingerprint = model().info().fingerprint;
   done.trust.model_path = model().info().path;

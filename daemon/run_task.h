@@ -65,6 +65,7 @@ class RunTask : public StepTask {
   bool prefilling() const override { return generation_->prefilling(); }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
   void Took(size_t rows, double seconds) override { generation_->Took(rows, seconds); }
+  void Shadowed(uint64_t picks) override;
   Result<StepOutcome> Accept() override;
   Status Examine(Executor& executor, StepOutcome& outcome) override;
   std::optional<protocol::Body> Cancelled() override;
@@ -94,6 +95,8 @@ class RunTask : public StepTask {
 
   Plan plan_;
   std::optional<StreamStats> stream_before_;  // of a streamed model
+  size_t item_tokens_ = 0;
+  uint64_t shadow_tokens_ = 0;  // that shadows served
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Generation> generation_;
   std::optional<TensorCapture> capture_;

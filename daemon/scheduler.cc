@@ -548,6 +548,9 @@ void Scheduler::AcceptOne(Entry& entry) {
     control.prompt_done += tokens;
     metrics_.Add(Counter::kPrefillTokens, tokens);
   }
+  if (const uint64_t picks = batch_.items[i].shadowed; picks > 0) {
+    entry.request.task->Shadowed(picks);
+  }
   auto outcome = entry.request.task->Accept();
   if (!outcome) return Finish(entry, Fail(outcome.error()));
   if (outcome->drafted > 0) {

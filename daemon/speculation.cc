@@ -10,14 +10,17 @@ SpeculationOptions SpeculationOf(const protocol::RunArgs& args) {
   SpeculationOptions options;
   options.ngram = args.spec;
   options.automaton = args.spec_rosa;
+  options.shadow = args.spec_shadow;
   return options;
 }
 
 uint64_t SpeculationBytes(const Model& model, const protocol::RunArgs& args, uint64_t tokens) {
   const SpeculationOptions options = SpeculationOf(args);
-  if (!options.on()) return 0;
+  if (!options.any()) return 0;
+  // Guesses by shadows run on a copy of the sequence.
+  const uint64_t copy = options.shadow > 0 ? model.state_bytes(tokens) : 0;
   return Generation::SpeculationBytes(options, model.info().vocab, tokens) +
-         model.draft_bytes(1 + options.longest());
+         model.draft_bytes(1 + options.longest()) + copy;
 }
 
 protocol::SpeculationReport ReportOf(const SpeculationStats& stats) {

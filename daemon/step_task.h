@@ -57,6 +57,9 @@ class StepTask {
   // The forward pass with the item took so long, and carried `rows` tokens of requests that decode
   // and none of prompts. Called before Accept(), not always.
   virtual void Took(size_t /*rows*/, double /*seconds*/) {}
+  // Shadows of experts served so many picks of the item (ForwardItem::shadowed). Before Accept(),
+  // not if there are none.
+  virtual void Shadowed(uint64_t /*picks*/) {}
   // Called after a forward pass with the item.
   virtual Result<StepOutcome> Accept() = 0;
   // What needs the executor after Accept(), whose outcome it may add to; the executor's scratch is

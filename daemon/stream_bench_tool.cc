@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -71,7 +72,10 @@ std::string RowText(const StreamBenchPoint& point) {
                 point.way.c_str(), point.share * 100, ClientsText(point).c_str(),
                 point.tokens_per_s, point.token_p50_ms, point.token_max_ms, point.hit_share * 100,
                 point.reads_per_token, point.bytes_per_token / 1e6, point.stall_share * 100,
-                point.useful_share * 100, point.prefill_ms / 1e3, point.exact ? "same" : "DIFFER");
+                point.useful_share * 100, point.prefill_ms / 1e3,
+                point.degraded ? "degraded"
+                : point.exact  ? "same"
+                               : "DIFFER");
   return text.data();
 }
 
@@ -91,6 +95,8 @@ ordered_json RowJson(const StreamBenchPoint& point) {
           {"bytes_per_token", point.bytes_per_token},
           {"stall_share", point.stall_share},
           {"useful_share", point.useful_share},
+          {"accepted_share", point.accepted_share},
+          {"degraded", point.degraded},
           {"exact", point.exact}};
 }
 
@@ -99,7 +105,9 @@ int Run(const Arguments& arguments) {
   if (!config) return ReportFailure(config.error());
   const auto path = ResolveModel(arguments.model, config->config, DefaultModelFolders());
   if (!path) return ReportFailure(path.error());
-  const StreamBenchPlan plan = PlanOf(arguments);
+  StreamBenchPlan plan = PlanOf(arguments);
+  std::error_code none;
+  if (std::filesystem::exists(*path + ".shadows", none)) plan.shadows = *path + ".shadows";
   ordered_json rows = ordered_json::array();
   bool exact = true;
   if (!arguments.json) PrintOut(HeadText(arguments, *path));
@@ -111,7 +119,7 @@ int Run(const Arguments& arguments) {
     return LoadModel(*path, options);
   };
   const Status ran = BenchStream(load, plan, [&](const StreamBenchPoint& point) {
-    exact = exact && point.exact;
+    exact = exact && (point.exact || point.degraded);
     rows.push_back(RowJson(point));
     return arguments.json || PrintOut(RowText(point)) == protocol::kExitDone;
   });

@@ -41,6 +41,43 @@ bool Contradicts(const protocol::StreamWish& wish, const Model& model) {
   return wish.stream == "off" && stats;
 }
 
+protocol::Status CheckShadows(protocol::RunArgs& args, const Model& model) {
+  using protocol::ErrorCode;
+  if (args.spec_shadow == 0 && !args.stream_fallback) return {};
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    return protocol::Fail(ErrorCode::kBadRequest, what, hint);
+  };
+  if (args.stream_fallback && args.spec_shadow > 0) {
+    return refuse("shadows are either guesses (spec_shadow) or stand-ins (stream_fallback)",
+                  "leave out one of them");
+  }
+  if (args.spec_shadow > 0 && (args.spec > 0 || args.spec_rosa > 0)) {
+    return refuse("spec_shadow does not go with spec or spec_rosa", "leave out one of them");
+  }
+  const bool looks = args.want_hidden || args.want_routes || args.want_hidden_stats ||
+                     args.want_experts || !args.lens.empty();
+  if (args.spec_shadow > 0 && looks) {
+    return refuse("spec_shadow does not go with what shows every pass", "leave out spec_shadow");
+  }
+  if (args.stream_fallback &&
+      (!args.session.empty() || !args.memory.empty() || !args.save.empty())) {
+    return refuse("stream_fallback does not go with sessions and packs",
+                  "their states would stay degraded; leave it out");
+  }
+  const std::optional<StreamStats> stats = model.stream_stats();
+  if (!stats) {
+    args.spec_shadow = 0;
+    args.stream_fallback = false;
+    return {};
+  }
+  if (stats->shadow_bytes > 0) return {};
+  const std::string& path = model.info().path;
+  return protocol::Fail(
+      ErrorCode::kNotFound,
+      stats->shadow_error.empty() ? path + " is streamed without shadows" : stats->shadow_error,
+      "make them with `mk shadow " + path + "`, then load the model again");
+}
+
 std::optional<protocol::StreamStatus> StreamStatusOf(const Model& model) {
   const std::optional<StreamStats> stats = model.stream_stats();
   if (!stats) return std::nullopt;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/model/model.h"
-#include "protocol/stream_messages.h"
+#include "protocol/messages.h"
 
 namespace mk::daemon {
 
@@ -33,6 +33,10 @@ StreamSettings WithWish(StreamSettings settings, const protocol::StreamWish& wis
 // Whether a model that was loaded so would have to be loaded again to be as a request wants it.
 // A request that wants nothing takes it as it is.
 bool Contradicts(const protocol::StreamWish& wish, const Model& model);
+
+// What a run asks of shadows, on a model that is there: changed to nothing where all experts are in
+// memory. bad_request for what does not go together, not_found when the model has none.
+protocol::Status CheckShadows(protocol::RunArgs& args, const Model& model);
 
 // How it is streamed, for status; nothing when all experts are in memory.
 std::optional<protocol::StreamStatus> StreamStatusOf(const Model& model);

@@ -121,6 +121,11 @@ struct RunArgs {
   // propose them; 0: none. The answer is the same.
   uint32_t spec = 0;
   uint32_t spec_rosa = 0;
+  // Longest draft by the model with shadows in the place of experts that are not in memory; 0:
+  // none. In the place of the two above.
+  uint32_t spec_shadow = 0;
+  // Take shadows for experts that are not in memory instead of waiting: degraded.
+  bool stream_fallback = false;
   ProcessingOptions processing;
   std::vector<std::string> ban_text;  // tokens that must not come, by their texts
   std::optional<uint64_t> seed;

@@ -125,6 +125,12 @@ struct Schema<RunArgs> {
       Optional("spec_rosa", &RunArgs::spec_rosa,
                "longest draft from a suffix automaton over the text; 0: none",
                Rule{}.Range(0, kMaxSpec)),
+      Optional("spec_shadow", &RunArgs::spec_shadow,
+               "longest draft with shadows of experts that are not in memory; 0: none; the answer "
+               "is the same",
+               Rule{}.Range(0, kMaxSpec)),
+      Optional("stream_fallback", &RunArgs::stream_fallback,
+               "take shadows for experts that are not in memory: degraded, but nothing waits"),
       Inline(&RunArgs::processing),
       Optional("ban_text", &RunArgs::ban_text,
                "texts of tokens that must not come; each must be one token",

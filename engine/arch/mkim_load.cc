@@ -11,6 +11,7 @@
 #include "engine/format/vq1.h"
 #include "engine/kernels/vq1_matmul.h"
 #include "engine/parallel/thread_pool.h"
+#include "engine/shadow/shadow_experts.h"
 
 namespace mk {
 namespace {
@@ -45,6 +46,8 @@ struct MkimModel::ExpertPlan {
   uint64_t bytes = 0;
   std::optional<ExpertTable> table;
   StreamOptions stream;
+  std::optional<ShadowFile> shadows;
+  std::string shadow_error;  // why there are none though some are named
 };
 
 MkimModel::MkimModel(std::shared_ptr<const MkimFile> file, ExpertShape experts,
@@ -143,8 +146,18 @@ Status MkimModel::MeasureExperts(const LoadOptions& options, uint64_t rest,
   Result<ExpertTable> table = ExpertTable::Create(*file_, expert_shape_);
   if (!table) return Fail(table.error());
   plan.stream = *options.stream;
+  // A model can be streamed without its shadows: whoever wants them is told why there are none.
+  if (!plan.stream.shadows.empty()) {
+    Result<ShadowFile> shadows = ShadowExperts::Find(*file_, plan.stream.shadows);
+    if (shadows) {
+      plan.shadows.emplace(std::move(*shadows));
+    } else {
+      plan.shadow_error = shadows.error().ToString();
+    }
+  }
   const uint64_t tables = StreamedExperts::TableBytes(*table);
   if (plan.stream.budget == 0) {
+    if (plan.shadows) rest += ShadowExperts::Measure(plan.shadows->info());
     const uint64_t room = options.stream_room > rest + tables ? options.stream_room - rest - tables
                           : options.stream_room == 0          ? std::numeric_limits<uint64_t>::max()
                                                               : 0;
@@ -153,6 +166,7 @@ Status MkimModel::MeasureExperts(const LoadOptions& options, uint64_t rest,
         std::clamp(room, smallest, std::max(smallest, StreamedExperts::LargestBudget(*table)));
   }
   plan.bytes = plan.stream.budget + tables;
+  if (plan.shadows) plan.bytes += ShadowExperts::Measure(plan.shadows->info());
   plan.table = std::move(*table);
   return {};
 }
@@ -168,6 +182,13 @@ Status MkimModel::OpenExperts(ExpertPlan plan, ThreadPool& pool, LoadProgress& p
   Result<std::unique_ptr<StreamedExperts>> experts = StreamedExperts::Create(
       file_, std::move(*plan.table), info_.top_k, codebook_.data(), plan.stream);
   if (!experts) return Fail(experts.error());
+  if (plan.shadows) {
+    Result<std::unique_ptr<ShadowExperts>> shadows =
+        ShadowExperts::Load(*plan.shadows, *file_, pool);
+    if (!shadows) return Fail(shadows.error());
+    (*experts)->SetShadows(std::move(*shadows));
+  }
+  (*experts)->SetShadowError(std::move(plan.shadow_error));
   streamed_ = experts->get();
   experts_ = std::move(*experts);
   return {};

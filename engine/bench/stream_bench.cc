@@ -5,7 +5,10 @@
 #include <map>
 #include <random>
 #include <span>
+#include <tuple>
 #include <utility>
+
+#include "engine/generate/generation.h"
 
 namespace mk {
 namespace {
@@ -32,8 +35,9 @@ struct Measured {
 // Runs one model through the plan.
 class StreamRunner {
  public:
-  StreamRunner(const Model& model, Executor& executor, const StreamBenchPlan& plan)
-      : model_(model), executor_(executor), plan_(plan), logits_(model.info().vocab) {}
+  StreamRunner(const Model& model, Executor& executor, const StreamBenchPlan& plan,
+               const StreamWay& way)
+      : model_(model), executor_(executor), plan_(plan), way_(way), logits_(model.info().vocab) {}
 
   Result<Measured> Run(size_t clients, bool same_text) {
     measured_.point.clients = clients;
@@ -46,8 +50,9 @@ class StreamRunner {
       if (!sequence) return Fail(sequence.error());
       sequences_.push_back(std::move(*sequence));
     }
-    if (Status read = Prefill(); !read) return Fail(read.error());
-    if (Status decoded = Decode(); !decoded) return Fail(decoded.error());
+    Status done = Prefill();
+    if (done) done = way_.greedy ? Generate() : Decode();
+    if (!done) return Fail(done.error());
     return std::move(measured_);
   }
 
@@ -96,6 +101,41 @@ class StreamRunner {
     return {};
   }
 
+  // The model's own text, with guesses or without.
+  Status Generate() {
+    GenerationOptions options;
+    options.max_new = plan_.tokens;
+    options.context_limit = plan_.prompt + plan_.tokens + 1;
+    options.speculation.shadow = static_cast<uint32_t>(way_.guesses);
+    Result<std::unique_ptr<Generation>> made = Generation::Create(
+        *sequences_[0], logits_.size(), {RandomToken(0)}, std::move(options), nullptr, nullptr);
+    if (!made) return Fail(made.error());
+    Generation& generation = **made;
+    const std::optional<StreamStats> before = model_.stream_stats();
+    std::vector<double> times;
+    const auto start = Clock::now();
+    while (!generation.finished()) {
+      const auto step_start = Clock::now();
+      ForwardItem item = generation.NextItem(kMaxDraftTokens);
+      if (Status ran = model_.Forward(executor_, {&item, 1}); !ran) return ran;
+      Result<GenerationStep> step = generation.Accept();
+      if (!step) return Fail(step.error());
+      times.push_back(MillisecondsSince(step_start));
+    }
+    const double total = MillisecondsSince(start);
+    for (const int32_t token : generation.emitted()) {
+      const auto value = static_cast<float>(token);
+      measured_.digest = Digest({&value, 1}, measured_.digest);
+    }
+    Tell(total, std::move(times));
+    if (before) TellStream(*before, *model_.stream_stats(), total);
+    if (const SpeculationStats* stats = generation.speculation(); stats && stats->drafted > 0) {
+      measured_.point.accepted_share =
+          static_cast<double>(stats->accepted) / static_cast<double>(stats->drafted);
+    }
+    return {};
+  }
+
   // A token of every client, in one pass.
   Status Step() {
     const size_t clients = sequences_.size();
@@ -106,8 +146,12 @@ class StreamRunner {
       tokens[i] = RandomToken(i);
       items[i] = {sequences_[i].get(), std::span(tokens).subspan(i, 1), LogitsWanted::kLast,
                   std::span(rows).subspan(i * logits_.size(), logits_.size())};
+      if (way_.fallback) items[i].experts = ExpertAccess::kShadow;
     }
     if (Status ran = model_.Forward(executor_, items); !ran) return ran;
+    for (const ForwardItem& item : items) {
+      if (item.shadowed > 0) measured_.point.degraded = true;
+    }
     measured_.digest = Digest(rows, measured_.digest);
     return {};
   }
@@ -146,6 +190,7 @@ class StreamRunner {
   const Model& model_;
   Executor& executor_;
   const StreamBenchPlan& plan_;
+  const StreamWay& way_;
   std::vector<std::mt19937_64> texts_;  // of the clients
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<float> logits_;
@@ -163,17 +208,15 @@ class StreamBench {
     executor_ = std::move(*executor);
     if (Status resident = RunResident(); !resident) return resident;
     for (const double share : plan_.shares) {
-      for (const StreamWay& way : StreamWays()) {
+      for (const StreamWay& way : StreamWays(!plan_.shadows.empty())) {
         if (Status ran = RunWay(way, share, 1, false); !ran) return ran;
       }
     }
     for (const size_t clients : plan_.clients) {
       if (clients < 2) continue;
       for (const bool same_text : {true, false}) {
-        if (Status ran = RunWay(StreamWays().back(), plan_.clients_share, clients, same_text);
-            !ran) {
-          return ran;
-        }
+        Status ran = RunWay(StreamWays(false).back(), plan_.clients_share, clients, same_text);
+        if (!ran) return ran;
       }
     }
     return {};
@@ -188,18 +231,25 @@ class StreamBench {
       return Fail(ErrorCode::kInvalidArgument,
                   (*model)->info().path + " has no routed experts to stream", "name another model");
     }
+    StreamWay way;
+    way.name = "resident";
     for (const size_t clients : plan_.clients) {
       for (const bool same_text : {true, false}) {
         if (clients < 2 && same_text) continue;
-        StreamRunner runner(**model, *executor_, plan_);
-        Result<Measured> measured = runner.Run(clients, same_text);
-        if (!measured) return Fail(measured.error());
-        measured->point.way = "resident";
-        digests_[{clients, same_text}] = measured->digest;
-        if (Status told = Tell(measured->point); !told) return told;
+        if (Status ran = RunResident(**model, way, clients, same_text); !ran) return ran;
       }
     }
-    return {};
+    way.greedy = true;
+    return plan_.shadows.empty() ? Status() : RunResident(**model, way, 1, false);
+  }
+
+  Status RunResident(const Model& model, const StreamWay& way, size_t clients, bool same_text) {
+    StreamRunner runner(model, *executor_, plan_, way);
+    Result<Measured> measured = runner.Run(clients, same_text);
+    if (!measured) return Fail(measured.error());
+    measured->point.way = way.greedy ? "resident, greedy" : "resident";
+    digests_[{clients, same_text, way.greedy}] = measured->digest;
+    return Tell(measured->point);
   }
 
   Status RunWay(const StreamWay& way, double share, size_t clients, bool same_text) {
@@ -209,19 +259,20 @@ class StreamBench {
     options.depth = way.depth;
     options.slow_disk = plan_.disk;
     if (!way.prefetch) options.prefetch = {};
+    if (way.fallback || way.guesses > 0) options.shadows = plan_.shadows;
     Result<uint64_t> budget = BudgetOf(share);
     if (!budget) return Fail(budget.error());
     options.budget = *budget;
     Result<std::shared_ptr<const Model>> model = load_(options);
     if (!model) return Fail(model.error());
-    StreamRunner runner(**model, *executor_, plan_);
+    StreamRunner runner(**model, *executor_, plan_, way);
     Result<Measured> measured = runner.Run(clients, same_text);
     if (!measured) return Fail(measured.error());
     StreamBenchPoint& point = measured->point;
     point.way = way.name;
     point.share = share;
     point.budget = *budget;
-    const auto expected = digests_.find({clients, same_text});
+    const auto expected = digests_.find({clients, same_text, way.greedy});
     point.exact = expected != digests_.end() && expected->second == measured->digest;
     return Tell(point);
   }
@@ -246,19 +297,27 @@ class StreamBench {
   const StreamBenchSink& sink_;
   std::unique_ptr<Executor> executor_;
   uint64_t all_bytes_ = 0;
-  std::map<std::pair<size_t, bool>, uint64_t> digests_;
+  std::map<std::tuple<size_t, bool, bool>, uint64_t> digests_;  // clients, same text, greedy
 };
 
 }  // namespace
 
-std::vector<StreamWay> StreamWays() {
-  return {
+std::vector<StreamWay> StreamWays(bool shadows) {
+  std::vector<StreamWay> ways = {
       {"serial", "LRU, one read at a time", CachePolicyKind::kLru, false, false, 1},
       {"parallel", "LRU, the reads of a layer side by side", CachePolicyKind::kLru, false, false},
       {"fused", "and neighbours in the file share a read", CachePolicyKind::kLru, true, false},
       {"aged", "and use counts that fade decide what stays", CachePolicyKind::kAged, true, false},
       {"default", "and experts are read ahead", CachePolicyKind::kAged, true, true},
   };
+  if (!shadows) return ways;
+  ways.push_back({"greedy", "the default with the model's own text, to compare the next with",
+                  CachePolicyKind::kAged, true, true, 64, false, true, 0});
+  ways.push_back({"guessed", "and shadows guess tokens, which are then verified together",
+                  CachePolicyKind::kAged, true, true, 64, false, true, 8});
+  ways.push_back({"fallback", "shadows stand in for what is not in memory: degraded",
+                  CachePolicyKind::kAged, true, true, 64, true, false, 0});
+  return ways;
 }
 
 Status BenchStream(const StreamLoad& load, const StreamBenchPlan& plan,

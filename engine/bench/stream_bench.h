@@ -28,6 +28,7 @@ struct StreamBenchPlan {
   SlowDiskOptions disk{.latency_us = 2000, .bytes_per_second = 500'000'000, .depth = 32};
   Precision precision = Precision::kQ8;
   size_t threads = 1;
+  std::string shadows;  // sidecar; empty: ways with shadows are left out
 };
 
 // A way of streaming.
@@ -38,10 +39,14 @@ struct StreamWay {
   bool fuse = true;
   bool prefetch = true;
   uint32_t depth = 64;
+  bool fallback = false;  // shadows in the place of what is not in memory: not exact
+  bool greedy = false;    // the model's own text, not random tokens
+  size_t guesses = 0;     // of greedy: tokens that shadows guess before they are verified
 };
 
-// From what the reference engine does without its options to what we do.
-std::vector<StreamWay> StreamWays();
+// From what the reference engine does without its options to what we do; then, with a sidecar of
+// shadows, what those are good for.
+std::vector<StreamWay> StreamWays(bool shadows);
 
 struct StreamBenchPoint {
   std::string way;      // of StreamWays(), or "resident"
@@ -57,9 +62,11 @@ struct StreamBenchPoint {
   double hit_share = 0;
   double reads_per_token = 0;
   double bytes_per_token = 0;
-  double stall_share = 0;   // of the time of decoding
-  double useful_share = 0;  // of what was read ahead: in memory or on its way when it was needed
-  bool exact = true;        // logits are those of the resident model, bit for bit
+  double stall_share = 0;     // of the time of decoding
+  double accepted_share = 0;  // of guesses by shadows
+  double useful_share = 0;    // of what was read ahead: in memory or on its way when it was needed
+  bool exact = true;          // logits (greedy: tokens) are those of the resident model
+  bool degraded = false;      // shadows had a part in it
 };
 
 // Loads the model, streamed or (without options) resident, in the plan's precision.

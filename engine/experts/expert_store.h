@@ -30,9 +30,14 @@ struct ExpertWeights {
 class ExpertShadows {
  public:
   virtual ~ExpertShadows() = default;
+  ExpertShadows(const ExpertShadows&) = delete;
+  ExpertShadows& operator=(const ExpertShadows&) = delete;
   // Of a layer with experts.
   virtual ExpertWeights Get(size_t layer, uint32_t expert) const = 0;
   virtual uint64_t resident_bytes() const = 0;
+
+ protected:
+  ExpertShadows() = default;
 };
 
 class ExpertStore {

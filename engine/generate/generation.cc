@@ -106,7 +106,9 @@ Generation::Generation(Sequence& sequence, size_t vocab, std::vector<int32_t> pr
       sampler_(options_.sampling, prompt_),
       vocab_(vocab),
       logits_((1 + options_.speculation.longest()) * vocab) {
-  if (options_.speculation.on()) {
+  if (options_.speculation.shadow > 0) {
+    shadow_.emplace(options_.speculation.shadow);
+  } else if (options_.speculation.on()) {
     speculator_.emplace(options_.speculation, vocab, options_.pass_costs);
   }
   emitted_.reserve(std::min(options_.max_new, kReserveEmitted));
@@ -173,6 +175,15 @@ ForwardItem Generation::NextItem(size_t max_tokens) {
 
 ForwardItem Generation::DecodeItem(size_t max_tokens) {
   item_.assign(1, emitted_.back());
+  if (shadow_) {
+    const size_t room = std::min(max_tokens, options_.max_new - emitted_.size()) - 1;
+    const ForwardItem guess =
+        shadow_->Next(sequence_, emitted_, room, std::span(logits_).first(vocab_));
+    if (shadow_->running()) return guess;
+    const std::vector<int32_t> tokens = shadow_->Take();
+    item_.insert(item_.end(), tokens.begin(),
+                 tokens.begin() + static_cast<std::ptrdiff_t>(std::min(room, tokens.size())));
+  }
   // Of as many tokens as are left the last comes from the logits behind the draft.
   if (speculator_) AddDraft(std::min(max_tokens, options_.max_new - emitted_.size()) - 1);
   ForwardItem item;
@@ -207,6 +218,10 @@ Result<GenerationStep> Generation::Accept() {
     ingested_ += std::exchange(in_flight_, 0);
     return prefilling() ? Result<GenerationStep>(GenerationStep{}) : PromptDone();
   }
+  if (shadow_ && shadow_->running()) {
+    shadow_->Accept(sampler_, draws_, emitted_, row(0), options_.stop_ids);
+    return GenerationStep{};
+  }
   return AcceptItem();
 }
 
@@ -232,10 +247,9 @@ Status Generation::ForgetDraft(const GenerationStep& step) {
     if (Status back = sequence_.Rewind(sequence_.length() - wrong); !back) return back;
     seconds = std::chrono::duration<double>(Now() - begin).count();
   }
-  if (speculator_) {
-    const bool bonus = step.rows == item_.size() && step.tokens.size() == step.rows;
-    speculator_->Verified(item_.size() - 1, step.rows - 1, bonus, seconds);
-  }
+  const bool bonus = step.rows == item_.size() && step.tokens.size() == step.rows;
+  if (speculator_) speculator_->Verified(item_.size() - 1, step.rows - 1, bonus, seconds);
+  if (shadow_) shadow_->Verified(item_.size() - 1, step.rows - 1, bonus, seconds);
   return {};
 }
 

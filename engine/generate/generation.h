@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/generate/shadow_draft.h"
 #include "engine/generate/text_output.h"
 #include "engine/model/model.h"
 #include "engine/sampling/sampler.h"
@@ -156,6 +157,7 @@ class Generation {
   static uint64_t SpeculationBytes(const SpeculationOptions& options, size_t vocab, size_t tokens);
   // What became of drafts; null without speculation.
   const SpeculationStats* speculation() const {
+    if (shadow_) return &shadow_->stats();
     return speculator_ ? &speculator_->stats() : nullptr;
   }
   const GenerationOptions& options() const { return options_; }
@@ -186,7 +188,8 @@ class Generation {
   std::vector<float> logits_;  // [1 + longest draft][vocab]
   size_t last_row_ = 0;        // of logits_: after the last token of the sequence
   std::optional<Speculator> speculator_;
-  std::vector<int32_t> item_;  // the last emitted token and what was drafted behind it
+  std::optional<ShadowDraft> shadow_;  // in the place of the speculator
+  std::vector<int32_t> item_;          // the last emitted token and what was drafted behind it
 
   size_t known_ = 0;      // tokens of the prompt that the sequence held at the beginning
   size_t ingested_ = 0;   // tokens of the prompt that the sequence holds

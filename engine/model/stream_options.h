@@ -88,6 +88,7 @@ struct StreamStats {
   uint64_t read_ns = 0;       // sum of the times of reads
   uint64_t stall_ns = 0;      // layers waited so long for experts
   uint64_t shadowed = 0;      // of the demands: served by shadows
+  std::string shadow_error;   // why the shadows that are there are not used; empty: no matter
   uint64_t shadow_bytes = 0;  // memory of shadows; 0: there are none
   uint64_t passes = 0;        // over the layers
   bool direct = false;        // past the page cache

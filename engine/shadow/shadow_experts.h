@@ -24,7 +24,7 @@
 
 namespace mk {
 
-class ShadowExperts {
+class ShadowExperts final : public ExpertShadows {
  public:
   // The sidecar at `path` ("": the one beside the model), which has to be the model's: errors name
   // the command that makes it. Errors: kNotFound, kIncompatible, kCorrupt, kUnsupported, kIo.
@@ -35,17 +35,17 @@ class ShadowExperts {
   // Reads all of them. Errors: kIo, kCorrupt, kOutOfMemory.
   static Result<std::unique_ptr<ShadowExperts>> Load(const ShadowFile& file, const MkimFile& model,
                                                      ThreadPool& pool);
-  ~ShadowExperts();
+  ~ShadowExperts() override;
   ShadowExperts(const ShadowExperts&) = delete;
   ShadowExperts& operator=(const ShadowExperts&) = delete;
 
   // A layer without experts has none.
   bool Has(size_t layer) const { return layer < rows_.size() && rows_[layer] != kNone; }
   // Of a layer that has some; `expert` is below the model's number of them.
-  ExpertWeights Get(size_t layer, uint32_t expert) const;
+  ExpertWeights Get(size_t layer, uint32_t expert) const override;
 
   const ShadowInfo& info() const { return info_; }
-  uint64_t resident_bytes() const { return codebooks_.size() + data_.size(); }
+  uint64_t resident_bytes() const override { return codebooks_.size() + data_.size(); }
   // The system cannot page them out. False where the limit on locked memory does not allow it.
   bool locked() const { return locked_; }
 

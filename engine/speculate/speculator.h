@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,11 +29,14 @@ struct SpeculationOptions {
   // either may be as long as the larger one says.
   uint32_t ngram = 0;
   uint32_t automaton = 0;
+  // Longest draft by shadows of experts (ShadowDraft), in the place of the two; 0: off.
+  uint32_t shadow = 0;
   // False: verify every guess, whether it pays or not. For tests.
   bool adaptive = true;
 
   bool on() const { return ngram > 0 || automaton > 0; }
-  size_t longest() const { return ngram > automaton ? ngram : automaton; }
+  bool any() const { return on() || shadow > 0; }
+  size_t longest() const { return std::max({ngram, automaton, shadow}); }
 };
 
 struct SpeculationStats {

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -52,6 +53,8 @@ class StreamedExperts final : public ExpertStore, private FetchOwner {
       const StreamOptions& options, std::unique_ptr<DiskReader> reader = nullptr);
   // Before the first use. Their memory is beside the budget.
   void SetShadows(std::unique_ptr<ExpertShadows> shadows) { shadows_ = std::move(shadows); }
+  // Why there are none, for StreamStats.
+  void SetShadowError(std::string error) { stats_.shadow_error = std::move(error); }
   ~StreamedExperts() override;
 
   bool WantsPrefetch(PrefetchSource source) const override;

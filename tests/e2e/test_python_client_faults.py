@@ -299,6 +299,8 @@ def test_requests_have_the_fields_of_the_protocol() -> None:
             "session": "x",
             "spec": 1,
             "spec_rosa": 1,
+            "spec_shadow": 1,
+            "stream_fallback": True,
             "ban_text": "x",
             "logprobs": 0,
         },

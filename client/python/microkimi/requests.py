@@ -90,6 +90,8 @@ class RunSettings(ChatOptions, StreamOptions, total=False):
     # automaton over it; 0: none (default). The answer is the same.
     spec: int
     spec_rosa: int
+    spec_shadow: int  # the same by the model with shadows of experts that are not in memory
+    stream_fallback: bool  # take shadows instead of waiting for experts: degraded
     typical_p: float
     logit_bias: Mapping[int, float]  # added to the logits of tokens
     ban: Sequence[int]  # tokens that must not come
@@ -273,9 +275,11 @@ def run_request(prompt: str | None, options: RunSettings) -> Request:
             args[key] = pack
     if (save_format := options.get("save_format", 2)) != 2:
         args["save_format"] = operator.index(save_format)
-    for key in ("spec", "spec_rosa"):
+    for key in ("spec", "spec_rosa", "spec_shadow"):
         if longest := operator.index(options.get(key, 0)):
             args[key] = longest
+    if options.get("stream_fallback", False):
+        args["stream_fallback"] = True
     if not options.get("prefix_cache", True):
         args["prefix_cache"] = False
     if session := options.get("session", ""):

@@ -66,6 +66,8 @@ RunArgs FullRun() {
   args.min_p = 0.125;
   args.spec = 24;
   args.spec_rosa = 64;
+  args.spec_shadow = 8;
+  args.stream_fallback = true;
   args.processing = FullProcessing();
   args.ban_text = {" no", "\n"};
   args.seed = UINT64_MAX;
