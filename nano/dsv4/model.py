@@ -111,6 +111,11 @@ class Dsv4Model(nn.Module):
                 )
             else:
                 x = layer(x, tokens, run, options)
+        return self.finish(x)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Streams [B, T, S, d] behind the last layer to normed output vectors [B, T, d]."""
+        c = self.config
         with torch.autocast(x.device.type, enabled=False):
             h = head_input(x, self.hc_head_fn, self.hc_head_base, self.hc_head_scale,
                            c.rms_norm_eps, c.hc_eps)

@@ -1,0 +1,7 @@
+"""`python -m nano.graft`."""
+
+import sys
+
+from nano.graft.cli import main
+
+sys.exit(main())
