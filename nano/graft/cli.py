@@ -137,6 +137,8 @@ def _transfer(sub: argparse._SubParsersAction) -> None:
     q.add_argument("--dry-run", action="store_true", help="reports only")
     q.add_argument("--min-r2", type=float, default=0.5,
                    help="held-out R2 below which a site is left as it is (%(default)s)")
+    q.add_argument("--no-score", action="store_true",
+                   help="do not measure bits per byte of donor, target and graft")
     q.add_argument("--fit-gain", action="store_true",
                    help="Gemma: fit every gain of the norm behind, not one factor")
     q.add_argument("--keep-dtype", choices=("f32",), help="f32: changed matrices are written F32")

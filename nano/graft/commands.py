@@ -239,7 +239,7 @@ def transfer(args: argparse.Namespace) -> None:
         corpus = open_texts(args, (a, b))
         o = grafting.Options(args.min_r2, args.fit_gain, args.seed, args.seq,
                              wants_stream(args, (a, b)), args.dry_run, args.keep_dtype == "f32",
-                             cache=args.cache, dtype=args.dtype)
+                             score=not args.no_score, cache=args.cache, dtype=args.dtype)
         plan = (grafting.auto_plan(a, b, corpus, o) if args.plan == "auto"
                 else grafting.read_plan(Path(args.plan), a, b))
         r = grafting.transfer(a, b, corpus, plan, o)

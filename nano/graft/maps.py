@@ -45,8 +45,7 @@ def candidates(inputs: Tensor, targets: Tensor, pick_inputs: Tensor, pick_target
                 continue
             matrix = torch.eye(d_out, dtype=torch.float64)
         elif kind == "ridge":
-            judge = Moments.of(pick_inputs, pick_targets)
-            ridge = min(RIDGES, key=lambda r: _error(path.at(r), pick_inputs, pick_targets, judge))
+            ridge = _best_ridge(path, pick_inputs, pick_targets)
             matrix = path.at(ridge)
         else:
             matrix = procrustes(moments, scaled=kind == "scaled")
@@ -55,12 +54,18 @@ def candidates(inputs: Tensor, targets: Tensor, pick_inputs: Tensor, pick_target
     return out
 
 
-def _error(a: Tensor, inputs: Tensor, targets: Tensor, judge: Moments) -> float:
-    """Squared error; where the Gram form has lost its digits, from the rows themselves."""
-    error = judge.error(a)
-    if error < 1e-9 * float(judge.uu.diagonal().sum()):
-        return row_errors(a, inputs, targets).sum().item()
-    return error
+def _best_ridge(path: RidgePath, inputs: Tensor, targets: Tensor) -> float:
+    """The lambda with the least squared error on these rows."""
+    moments = Moments.of(inputs, targets)
+    quick, total = path.judge(moments), float(moments.uu.diagonal().sum())
+
+    def error(ridge: float) -> float:
+        found = quick(ridge)
+        if found < 1e-9 * total:  # the Gram form has lost its digits
+            return float(row_errors(path.at(ridge), inputs, targets).sum())
+        return found
+
+    return min(RIDGES, key=error)
 
 
 def row_errors(a: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ DeepSeek-V4 it is the weighted sum of the four streams, and resid_out their mean
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def over_rms(x: Tensor, eps: float) -> Tensor:
 class Runner:
     """`forward` and `hidden`; not thread-safe.  Subclasses know where a family keeps its parts."""
 
-    ffn_name: Callable[[int], str]
+    head_names: tuple[str, ...] = ()  # modules that only logits need
 
     def __init__(self, source: Checkpoint, stream: bool = False,
                  dtype: torch.dtype = torch.float32) -> None:
@@ -63,7 +63,10 @@ class Runner:
         self.model.requires_grad_(False)
         self.layers: list[nn.Module] = list(self._layer_list())
         self._prefixes = {id(m): n for n, m in self.model.named_modules()}
-        self._load(self.model, skip=self.layers if stream else [])
+        later = [self.model.get_submodule(n) for n in self.head_names] if stream else []
+        self._load(self.model, skip=[*later, *self.layers] if stream else [])
+        for module in later:  # scans need no logits
+            module.register_forward_pre_hook(lambda m, _: self._load(m))
         if stream:
             for layer in self.layers:
                 layer.register_forward_pre_hook(lambda m, _: self._load(m))
@@ -343,6 +346,8 @@ class Dsv4Runner(_Twin):
 class LibraryRunner(Runner):
     """Families that `transformers` runs."""
 
+    head_names = ("lm_head",)
+
     def _build(self) -> nn.Module:
         try:
             import transformers
@@ -361,6 +366,7 @@ class LibraryRunner(Runner):
             raise GraftError(f"transformers {transformers.__version__} has no model_type "
                              f"{kind!r}") from err
         config = known.from_dict(raw)
+        config._experts_implementation = "eager"  # the fused ones know neither f64 nor gradients
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(
                 config, attn_implementation="eager", dtype=self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from nano.graft.texts import Corpus
 BLOCK_ROWS = 512
 RESAMPLES = 200
 COPY_RESIDUAL = 1e-6
-FULL_LAYERS, SPECTRA_LAYERS = 8, 4  # looked at closely with --layers auto
+FULL_LAYERS, SPECTRA_LAYERS = 8, 3  # looked at closely with --layers auto
 
 
 @dataclass
@@ -61,8 +62,7 @@ def fit_linear(x: Any, y: Any, docs: np.ndarray, held: np.ndarray, seed: int = 0
     fit, pick, out = splits(docs, held)
     mx, my = x[fit].mean(axis=0), y[fit].mean(axis=0)
     path = RidgePath.of(Moments.of(x[fit] - mx, y[fit] - my))
-    judge = Moments.of(x[pick] - mx, y[pick] - my)
-    ridge = min(RIDGES, key=lambda r: judge.error(path.at(r)))
+    ridge = min(RIDGES, key=path.judge(Moments.of(x[pick] - mx, y[pick] - my)))
     a = path.at(ridge)
     want = torch.from_numpy(y[out] - my).double()
     gap = want - torch.from_numpy(x[out] - mx).double() @ a.T
@@ -155,8 +155,10 @@ def _collect_all(models: Sequence[Checkpoint], corpus: Corpus, chosen: Chosen,
     for side, source in enumerate(models):
         runner = open_runner(source, o.stream, o.dtype)
         errors.append(check_extraction(runner, corpus, side, layers[side][-1]))
-        rows.append(collect(runner, corpus, side, chosen, _sites(layers[side]), o.cache))
+        sites = [*_sites(layers[side]), (layers[side][-1], "resid_out")]
+        rows.append(collect(runner, corpus, side, chosen, sites, o.cache))
         del runner
+        gc.collect()  # hooks and modules hold each other
     return rows, errors
 
 
@@ -185,13 +187,16 @@ def scan(a: Checkpoint, b: Checkpoint, corpus: Corpus, o: ScanOptions) -> dict[s
     experts = [match_experts(a, layers[0][i], b, layers[1][j], rows, chosen, corpus, o.seed)
                for i, j in path
                if a.layers[layers[0][i]].ffn.experts and b.layers[layers[1][j]].ffn.experts]
-    copy = bool(found) and all(p["procrustes_residual"] < COPY_RESIDUAL for p in found)
+    ends = [side[(layer[-1], "resid_out")] for side, layer in zip(rows, layers, strict=True)]
+    last = procrustes_residual(ends[0], ends[1], chosen.docs, corpus.held_out)
+    copy = a.cfg.n_layers == b.cfg.n_layers and is_copy(path, len(layers[0]), found, layers, last)
     return {
         "checks": checks, "extraction_error": errors, "rows": chosen.rows,
         "shared_positions": chosen.share, "layers_a": layers[0], "layers_b": layers[1],
         "cka": cka, "cka_low": low, "cka_high": high,
         "alignment": [[layers[0][i], layers[1][j]] for i, j in path], "pairs": found,
-        "rotated_copy": copy, "verdict": "rotated copy" if copy else verdict(checks),
+        "last_procrustes_residual": last, "rotated_copy": copy,
+        "verdict": "rotated copy" if copy else verdict(checks),
         "anisotropy": {name: {str(i): anisotropy(side[(i, "resid_in")], o.seed) for i in layer}
                        for name, side, layer in zip("ab", rows, layers, strict=True)},
         "spectra_layers": {"a": looked[0], "b": looked[1]},
@@ -201,6 +206,14 @@ def scan(a: Checkpoint, b: Checkpoint, corpus: Corpus, o: ScanOptions) -> dict[s
                       "how": static.how_to_transfer(a, layers[0][i], b, layers[1][j])}
                      for i, j in path],
     }
+
+
+def is_copy(path: list[tuple[int, int]], depth: int, found: list[dict[str, Any]], layers: list,
+            last: float) -> bool:
+    """Whether a turn brings every layer of A onto its namesake of B, and the last output too."""
+    ways = {(layers[0][i], layers[1][j]) for i, j in path}
+    return path == [(i, i) for i in range(depth)] and last < COPY_RESIDUAL and all(
+        p["procrustes_residual"] < COPY_RESIDUAL for p in found if (p["a"], p["b"]) in ways)
 
 
 def verdict(checks: list[dict[str, Any]]) -> str:

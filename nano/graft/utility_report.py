@@ -78,8 +78,10 @@ def utility_report(model: Checkpoint, corpus: Corpus, mode: str, exact: int | No
     write_atomic(out / "experts.csv", _csv(tables).encode())
     draw_lorenz(out / "mass.png", {f"layer {i}": np.array([r["mass"] for r in t])
                                    for i, t in tables.items()}, "routed mass")
-    draw_lorenz(out / "utility.png", {f"layer {i}": np.array([worth(r, tokens) for r in t])
-                                      for i, t in tables.items()}, "utility")
+    value = worths(tables, tokens)
+    draw_lorenz(out / "utility.png", {
+        f"layer {i}": np.array([value[(i, e)] for e in range(len(t))]) for i, t in tables.items()
+    }, "utility")
     found = [tables[i][e] for i, e in measured]
     if found:
         draw_scatter(out / "agreement.png", np.array([r["taylor"] / tokens for r in found]),
@@ -88,16 +90,21 @@ def utility_report(model: Checkpoint, corpus: Corpus, mode: str, exact: int | No
     return results, _lines(results, tables)
 
 
-def worth(row: dict[str, Any], tokens: float) -> float:
-    """Nats per token that the expert saves: measured where it was, else to second order."""
-    return row["delta"] if row.get("delta") is not None else row["taylor"] / max(tokens, 1)
+def worths(tables: dict[int, list[dict[str, Any]]], tokens: float) -> dict[tuple[int, int], float]:
+    """Nats per token that every expert saves: measured if all were, else to second order.
+
+    The two are never mixed: they need not have one scale.
+    """
+    rows = {(i, e): row for i, t in tables.items() for e, row in enumerate(t)}
+    if all(row["delta"] is not None for row in rows.values()):
+        return {k: row["delta"] for k, row in rows.items()}
+    return {k: row["taylor"] / max(tokens, 1) for k, row in rows.items()}
 
 
 def importance(tables: dict[int, list[dict[str, Any]]], tokens: float) -> list[tuple[int, int]]:
     """All experts, the least worth first; of equals the one with less mass, then the lower id."""
-    everyone = [(i, e) for i, t in tables.items() for e in range(len(t))]
-    return sorted(everyone, key=lambda k: (worth(tables[k[0]][k[1]], tokens),
-                                           tables[k[0]][k[1]]["mass"], k))
+    value = worths(tables, tokens)
+    return sorted(value, key=lambda k: (value[k], tables[k[0]][k[1]]["mass"], k))
 
 
 def _redundancies(runner: Runner, corpus: Corpus, layers: Sequence[int], seed: int

@@ -146,3 +146,51 @@ def texts(path: Path, count: int = 24, seed: int = 0) -> Path:
         lines.append(json.dumps({"text": " ".join(words[i] for i in picked) + "."}))
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def rewrite(folder: Path, out: Path, change: Any) -> Path:
+    """A copy of a one-file model whose state `change` alters in place."""
+    out.mkdir(parents=True)
+    state = load_file(folder / "model.safetensors")
+    change(state)
+    save_file({k: v.contiguous() for k, v in state.items()}, out / "model.safetensors")
+    (out / "config.json").write_bytes((folder / "config.json").read_bytes())
+    return out
+
+
+def rotation(d: int, seed: int = 5) -> torch.Tensor:
+    q, _ = torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed),
+                                       dtype=torch.float64))
+    return q
+
+
+def rotate(state: dict[str, torch.Tensor], permute: bool = False) -> None:
+    """A llama whose residual space is turned and whose gains are folded into the matrices; with
+    `permute` neurons change places and trade scale between up and down."""
+    q = rotation(state["model.norm.weight"].numel())
+
+    def fold(name: str, norm: str) -> None:
+        state[name] = (state[name].double() * state[norm].double() @ q.T).float()
+
+    state["model.embed_tokens.weight"] = (
+        state["model.embed_tokens.weight"].double() @ q.T).float()
+    fold("lm_head.weight", "model.norm.weight")
+    layers = {k.split(".")[2] for k in state if k.startswith("model.layers.")}
+    for i in sorted(layers):
+        p = f"model.layers.{i}."
+        for part in "qkv":
+            fold(f"{p}self_attn.{part}_proj.weight", f"{p}input_layernorm.weight")
+        for part in ("gate", "up"):
+            fold(f"{p}mlp.{part}_proj.weight", f"{p}post_attention_layernorm.weight")
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            state[f"{p}{name}.weight"] = (q @ state[f"{p}{name}.weight"].double()).float()
+        if permute:
+            g = torch.Generator().manual_seed(int(i))
+            inner = state[f"{p}mlp.up_proj.weight"].shape[0]
+            order = torch.randperm(inner, generator=g)
+            s = torch.exp(torch.randn(inner, generator=g))
+            state[f"{p}mlp.gate_proj.weight"] = state[f"{p}mlp.gate_proj.weight"][order]
+            state[f"{p}mlp.up_proj.weight"] = s[:, None] * state[f"{p}mlp.up_proj.weight"][order]
+            state[f"{p}mlp.down_proj.weight"] = state[f"{p}mlp.down_proj.weight"][:, order] / s
+    for name in [n for n in state if n.endswith("norm.weight")]:
+        state[name] = torch.ones_like(state[name])
