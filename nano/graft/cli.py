@@ -104,6 +104,9 @@ def _utility(sub: argparse._SubParsersAction) -> None:
                    help="experts measured exactly when there are more than 256; 0 or `all`")
     q.add_argument("--pairs", action="store_true",
                    help="also ablate the 20 most alike pairs together and for each other")
+    q.add_argument("--rank", choices=("mass", "worth"), default="mass",
+                   help="order of keep-lists: by routed mass, or by what experts are worth "
+                        "(exact if all were measured, else to second order)")
     q.add_argument("--keep", type=_count, action="append", default=[], metavar="N",
                    help="write keep-N.json with the N best experts of every layer (repeatable)")
 

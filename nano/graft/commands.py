@@ -129,7 +129,7 @@ def utility(args: argparse.Namespace) -> None:
         corpus = open_texts(args, (model,))
         exact = None if args.exact == "all" else _exact_count(args.exact)
         r, lines = utility_report(model, corpus, args.ablate, exact, args.pairs, args.keep,
-                                  args.seed, args.dtype, args.out)
+                                  args.seed, args.dtype, args.out, args.rank)
         write_report(args.out, "utility", recorded(args), [model.info()], corpus.info(), r,
                      model.warnings, lines, time.monotonic() - begin)
     print(f"{args.out / 'report.md'}")

@@ -43,7 +43,8 @@ COLUMNS = ("layer", "expert", "load", "mass", "energy", "projection", "effect", 
 
 
 def utility_report(model: Checkpoint, corpus: Corpus, mode: str, exact: int | None, pairs: bool,
-                   keeps: Sequence[int], seed: int, dtype: torch.dtype, out: Path
+                   keeps: Sequence[int], seed: int, dtype: torch.dtype, out: Path,
+                   rank: str = "mass"
                    ) -> tuple[dict[str, Any], list[str]]:
     """Runs the instrument; writes experts.csv, keep-lists and figures to `out`."""
     runner = open_runner(model, False, dtype)
@@ -67,7 +68,7 @@ def utility_report(model: Checkpoint, corpus: Corpus, mode: str, exact: int | No
     }
     if pairs:
         results["pairs"] = _pairs(runner, corpus, modules, alike, mode)
-    order = importance(tables, tokens)
+    order = importance(tables, tokens, rank)
     results["order"] = [list(k) for k in order]
     results["budgets"] = [_budget(order, tables, share, tokens) for share in BUDGETS]
     out.mkdir(parents=True, exist_ok=True)
@@ -101,10 +102,14 @@ def worths(tables: dict[int, list[dict[str, Any]]], tokens: float) -> dict[tuple
     return {k: row["taylor"] / max(tokens, 1) for k, row in rows.items()}
 
 
-def importance(tables: dict[int, list[dict[str, Any]]], tokens: float) -> list[tuple[int, int]]:
-    """All experts, the least worth first; of equals the one with less mass, then the lower id."""
+def importance(tables: dict[int, list[dict[str, Any]]], tokens: float,
+               rank: str = "mass") -> list[tuple[int, int]]:
+    """All experts, the least important first, by routed mass or by what they are worth; of equals
+    the lower id."""
     value = worths(tables, tokens)
-    return sorted(value, key=lambda k: (value[k], tables[k[0]][k[1]]["mass"], k))
+    if rank == "mass":
+        value = {(i, e): tables[i][e]["mass"] for i, e in value}
+    return sorted(value, key=lambda k: (value[k], k))
 
 
 def _redundancies(runner: Runner, corpus: Corpus, layers: Sequence[int], seed: int
@@ -242,7 +247,7 @@ def _lines(r: dict[str, Any], tables: dict[int, list[dict[str, Any]]]) -> list[s
                      [(f"{100 * b['kept_share']:.0f} %", b["dropped"],
                        b["predicted_nats_per_token"]) for b in r["budgets"]]), ""]
     ends = [*r["order"][:10], *r["order"][-10:]]
-    lines += ["The ten of least and of most worth (nats per token):", ""]
+    lines += ["The ten least and the ten most important (nats per token):", ""]
     return lines + table(
         ("layer", "expert", "load", "mass", "score", "exact", "95 %", "best substitute (R2)"),
         [(i, e, x["load"], x["mass"], x["taylor"] / max(r["tokens"], 1), x["delta"],
