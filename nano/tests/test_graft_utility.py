@@ -79,18 +79,18 @@ def test_an_expert_that_gives_nothing(kind: str, tmp_path: Path) -> None:
 
 
 def test_second_order_equals_exact_for_small_experts(tmp_path: Path) -> None:
-    """f64; the output of one expert is a thousandth: leaving it out is a small change."""
+    """In f64 (the library computes norms and softmax in f32), an expert of a thousandth."""
     def shrink(ffn: Any) -> None:
-        ffn.experts[2].set(down=ffn.experts[2].down.read() * np.float32(1e-3))
+        ffn.experts[2].set(down=ffn.experts[2].down.read() * np.float32(2.0**-10))
 
-    path = edited(models.make("qwen3_5_moe", tmp_path / "m"), tmp_path / "s", 1, shrink)
+    path = edited(models.make("mkim_k3", tmp_path / "m"), tmp_path / "s.bin", 2, shrink)
     with open_checkpoint(path) as source:
         runner = open_runner(source, dtype=torch.float64)
-        modules = install(runner, [1])
+        modules = install(runner, [2])
         text = corpus(tmp_path, 6)
-        row = expert_table(one_pass(runner, text, modules)[1])[2]
-        delta, _, _ = measure(runner, text, modules, [Change(1, (2,))], "drop")
-    assert abs(delta.sum()) > 1e-6
+        row = expert_table(one_pass(runner, text, modules)[2])[2]
+        delta, _, _ = measure(runner, text, modules, [Change(2, (2,))], "drop")
+    assert abs(delta.sum()) > 1e-7
     assert row["taylor"] == pytest.approx(delta.sum(), rel=0.01)
 
 
