@@ -379,7 +379,7 @@ struct Schema<JobSpec> {
                       Optional("build", &JobSpec::build, "the fields of the op build"),
                       Optional("bench", &JobSpec::bench, "the fields of the op bench"),
                       Optional("absorb", &JobSpec::absorb, "the fields of the op absorb"),
-                      Optional("shadow", &JobSpec::shadow, "the fields of the op shadow"));
+                      Optional("shadow", &JobSpec::shadow, "the fields of the op shadow"),
                       Optional("eval", &JobSpec::eval, "the fields of the op eval"),
                       Optional("compare", &JobSpec::compare, "the fields of the op compare"));
 };
