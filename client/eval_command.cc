@@ -34,12 +34,16 @@ std::optional<int> ParseEval(const Command& command, int argc, char** argv,
   app.add_option("MODEL", models, "Paths, aliases or names (default: the default model)")
       ->type_name("");
   options.Add(line);
+  bool fallback = false;
+  app.add_flag("--stream-fallback", fallback,
+               "Take shadows for experts that are not in memory: how far they degrade the model");
   line.AddPrecision(like.precision, "Arithmetic");
   app.add_flag("--json", settings.json, "One JSON object instead of text");
   AddDetach(line, settings.detach);
   line.AddAccess(settings.access, true);
   if (auto code = line.Parse(argc, argv)) return code;
   like.items = options.Take();
+  like.items.stream_fallback = fallback;
   if (models.empty()) models.emplace_back();
   for (const std::string& model : models) {
     settings.models.push_back(like);

@@ -23,6 +23,7 @@ void EvalOptions::Add(CommandLine& line) {
       ->type_name("FILE");
   line.AddNumber("--limit", limit_, "Of each task only so many probes, from the first", 1,
                  UINT32_MAX);
+  line.AddStream(stream_);
   line.app().add_flag("--no-chunked-prefill", no_chunked_prefill_,
                       "Read texts token by token instead of in blocks of 64");
 }
@@ -38,6 +39,8 @@ protocol::EvalItems EvalOptions::Take() const {
   }
   items.limit = static_cast<uint32_t>(limit_);
   items.chunked_prefill = !no_chunked_prefill_;
+  items.stream = stream_.stream;
+  items.stream_memory = stream_.stream_memory;
   return items;
 }
 

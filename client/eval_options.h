@@ -20,6 +20,7 @@ class EvalOptions {
   protocol::EvalItems items_;
   uint64_t limit_ = 0;
   bool no_chunked_prefill_ = false;
+  protocol::StreamWish stream_;
 };
 
 // "/models/story-k3.bin" is "story-k3".

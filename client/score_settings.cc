@@ -134,6 +134,10 @@ std::optional<int> ParseScoreSettings(const Command& command, int argc, char** a
   AddTexts(line, raw, settings);
   AddOutput(line, settings);
   line.AddModel(settings.args.model);
+  line.AddStream(settings.args.stream);
+  line.app().add_flag("--stream-fallback", settings.args.stream_fallback,
+                      "Take shadows for experts that are not in memory instead of waiting; the "
+                      "figures are degraded");
   line.AddPriority(settings.args.priority);
   line.AddPrecision(settings.args.precision, "Arithmetic");
   line.app().add_flag("--no-chunked-prefill", raw.no_chunked_prefill,

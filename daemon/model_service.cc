@@ -24,6 +24,7 @@ const protocol::StreamWish& StreamWishOf(const ClientRequest& request) {
   static const protocol::StreamWish kNone;
   if (const auto* load = std::get_if<protocol::LoadArgs>(&request.args)) return load->stream;
   if (const auto* run = std::get_if<protocol::RunArgs>(&request.args)) return run->stream;
+  if (const auto* score = std::get_if<protocol::ScoreArgs>(&request.args)) return score->stream;
   return kNone;
 }
 

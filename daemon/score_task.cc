@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/run_task.h"
+#include "daemon/stream_wish.h"
 #include "daemon/token_text.h"
 #include "engine/sampling/log_probs.h"
 
@@ -24,6 +25,11 @@ std::string TooLong(size_t index, size_t tokens, size_t limit) {
 
 protocol::Result<PreparedRun> PrepareScore(std::shared_ptr<const LoadedModel> loaded,
                                            Precision precision, protocol::ScoreArgs args) {
+  if (args.stream_fallback) {
+    auto shadows = HasShadows(*loaded->model);
+    if (!shadows) return protocol::Fail(std::move(shadows.error()));
+    args.stream_fallback = *shadows;
+  }
   const ModelInfo& info = loaded->model->info();
   const size_t limit = ContextLimit(info);
   std::vector<ScoredText> texts;
@@ -100,6 +106,7 @@ Result<ForwardItem> ScoreTask::NextItem(size_t max_tokens) {
   item.sequence = sequence_.get();
   item.tokens = std::span(text().tokens).subspan(position, in_flight_);
   item.wanted = LogitsWanted::kNone;
+  if (args_.stream_fallback) item.experts = ExpertAccess::kShadow;
   if (position + in_flight_ >= text().first) {
     const size_t vocab = model().info().vocab;
     rows_.resize(std::max(rows_.size(), in_flight_ * vocab));
@@ -107,6 +114,10 @@ Result<ForwardItem> ScoreTask::NextItem(size_t max_tokens) {
     item.logits = std::span(rows_).first(in_flight_ * vocab);
   }
   return item;
+}
+
+void ScoreTask::Shadowed(uint64_t /*picks*/) {
+  shadow_tokens_ += in_flight_;
 }
 
 Result<StepOutcome> ScoreTask::Accept() {
@@ -180,6 +191,8 @@ protocol::ScoreDone ScoreTask::Done() const {
   protocol::ScoreDone done;
   done.texts = scores_;
   done.chunked_prefill = args_.chunked_prefill;
+  done.trust.degraded = shadow_tokens_ > 0;
+  done.trust.shadow_tokens = shadow_tokens_;
   done.trust.precision = PrecisionName(precision_);
   done.trust.fingerprint = model().info().fingerprint;
   done.trust.model_path = model().info().path;

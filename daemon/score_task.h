@@ -28,6 +28,7 @@ class ScoreTask : public StepTask {
   Result<StepOutcome> Begin() override;
   bool prefilling() const override { return true; }
   Result<ForwardItem> NextItem(size_t max_tokens) override;
+  void Shadowed(uint64_t picks) override;
   Result<StepOutcome> Accept() override;
   std::optional<protocol::Body> Cancelled() override;
 
@@ -50,6 +51,7 @@ class ScoreTask : public StepTask {
   std::vector<float> rows_;   // [in_flight][vocab]
   uint64_t tokens_read_ = 0;  // of all texts
   uint64_t tokens_total_ = 0;
+  uint64_t shadow_tokens_ = 0;  // that shadows served
 };
 
 }  // namespace mk::daemon

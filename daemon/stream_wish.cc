@@ -41,6 +41,16 @@ bool Contradicts(const protocol::StreamWish& wish, const Model& model) {
   return wish.stream == "off" && stats;
 }
 
+protocol::Result<bool> HasShadows(const Model& model) {
+  const std::optional<StreamStats> stats = model.stream_stats();
+  if (!stats || stats->shadow_bytes > 0) return stats.has_value();
+  const std::string& path = model.info().path;
+  return protocol::Fail(
+      protocol::ErrorCode::kNotFound,
+      stats->shadow_error.empty() ? path + " is streamed without shadows" : stats->shadow_error,
+      "make them with `mk shadow " + path + "`, then load the model again");
+}
+
 protocol::Status CheckShadows(protocol::RunArgs& args, const Model& model) {
   using protocol::ErrorCode;
   if (args.spec_shadow == 0 && !args.stream_fallback) return {};
@@ -64,18 +74,13 @@ protocol::Status CheckShadows(protocol::RunArgs& args, const Model& model) {
     return refuse("stream_fallback does not go with sessions and packs",
                   "their states would stay degraded; leave it out");
   }
-  const std::optional<StreamStats> stats = model.stream_stats();
-  if (!stats) {
+  const auto shadows = HasShadows(model);
+  if (!shadows) return protocol::Fail(shadows.error());
+  if (!*shadows) {
     args.spec_shadow = 0;
     args.stream_fallback = false;
-    return {};
   }
-  if (stats->shadow_bytes > 0) return {};
-  const std::string& path = model.info().path;
-  return protocol::Fail(
-      ErrorCode::kNotFound,
-      stats->shadow_error.empty() ? path + " is streamed without shadows" : stats->shadow_error,
-      "make them with `mk shadow " + path + "`, then load the model again");
+  return {};
 }
 
 std::optional<protocol::StreamStatus> StreamStatusOf(const Model& model) {

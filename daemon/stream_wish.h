@@ -34,6 +34,10 @@ StreamSettings WithWish(StreamSettings settings, const protocol::StreamWish& wis
 // A request that wants nothing takes it as it is.
 bool Contradicts(const protocol::StreamWish& wish, const Model& model);
 
+// Whether there is something for shadows to stand in for: not where all experts are in memory.
+// not_found when the model is streamed and has none.
+protocol::Result<bool> HasShadows(const Model& model);
+
 // What a run asks of shadows, on a model that is there: changed to nothing where all experts are in
 // memory. bad_request for what does not go together, not_found when the model has none.
 protocol::Status CheckShadows(protocol::RunArgs& args, const Model& model);

@@ -98,6 +98,10 @@ Status CheckArgs(const EvalArgs& args) {
 }
 
 Status CheckArgs(const CompareArgs& args) {
+  if (args.items.stream_fallback) {
+    return Bad("compare: `stream_fallback` is not for comparisons",
+               "leave it out; mk eval takes it for one model");
+  }
   return CheckItems(args.items, "compare");
 }
 

@@ -23,6 +23,11 @@ struct EvalItems {
   std::vector<std::string> texts;
   uint32_t limit = 0;  // of each task so many probes, from the first; 0: all
   bool chunked_prefill = true;
+  // How models are loaded that are not loaded yet; see StreamWish.
+  std::string stream;
+  uint64_t stream_memory = 0;
+  // Take shadows for experts that are not in memory: degraded. Not of `compare`.
+  bool stream_fallback = false;
   bool operator==(const EvalItems&) const = default;
 };
 

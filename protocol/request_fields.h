@@ -235,6 +235,9 @@ struct Schema<ScoreArgs> {
                kPrecisionRule),
       Optional("chunked_prefill", &ScoreArgs::chunked_prefill,
                "read in blocks of 64 tokens; false: token by token"),
+      Inline(&ScoreArgs::stream),
+      Optional("stream_fallback", &ScoreArgs::stream_fallback,
+               "take shadows for experts that are not in memory: degraded, but nothing waits"),
       Optional("timeout_ms", &ScoreArgs::timeout_ms, "give up after so long; 0: never",
                Rule{}.Range(0, kMaxTimeoutMs)),
       Optional("priority", &ScoreArgs::priority,
@@ -316,7 +319,15 @@ struct Schema<EvalItems> {
       Optional("texts", &EvalItems::texts, "texts: paths, or names of bundled ones", kEvalFileRule),
       Optional("limit", &EvalItems::limit, "of each task so many probes; 0: all"),
       Optional("chunked_prefill", &EvalItems::chunked_prefill,
-               "read in blocks of 64 tokens; false: token by token"));
+               "read in blocks of 64 tokens; false: token by token"),
+      Optional("stream", &EvalItems::stream,
+               "experts of models that are not loaded yet: on, they stay in the file; off, all are "
+               "read; auto, as the memory allows; empty: the daemon's setting",
+               Rule{}.OneOf("|auto|on|off")),
+      Optional("stream_memory", &EvalItems::stream_memory,
+               "bytes for experts that stay in the file; 0: what is free"),
+      Optional("stream_fallback", &EvalItems::stream_fallback,
+               "take shadows for experts that are not in memory: degraded; not of compare"));
 };
 
 template <>

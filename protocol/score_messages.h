@@ -9,6 +9,7 @@
 
 #include "protocol/limits.h"
 #include "protocol/model_selector.h"
+#include "protocol/stream_messages.h"
 
 namespace mk::protocol {
 
@@ -29,7 +30,9 @@ struct ScoreArgs {
   bool tokens = true;            // send a ScoreChunk for what was read
   std::string precision = "auto";
   bool chunked_prefill = true;
-  uint64_t timeout_ms = 0;  // 0: none
+  StreamWish stream;
+  bool stream_fallback = false;  // see RunArgs
+  uint64_t timeout_ms = 0;       // 0: none
   std::string priority = "interactive";
   uint32_t window = kDefaultWindow;  // replies that may be unacknowledged
   bool operator==(const ScoreArgs&) const = default;

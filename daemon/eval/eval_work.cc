@@ -139,6 +139,7 @@ bool EvalWork::SameShape() const {
 // Everything that the results depend on.
 uint64_t EvalWork::DigestOf() const {
   std::string all = chunked_prefill_ ? "chunked" : "stepwise";
+  if (fallback_) all += ", shadows";
   const auto add = [&](std::string_view text) {
     Put(all, text.size());
     all += text;
@@ -222,6 +223,7 @@ protocol::Result<PreparedRun> EvalWork::PrepareScores(const Lane& lane) {
   protocol::ScoreArgs args;
   args.tokens = false;
   args.chunked_prefill = chunked_prefill_;
+  args.stream_fallback = fallback_;
   for (const size_t unit : lane) args.texts.push_back(units[unit].item);
   return PrepareScore(model.lease.loaded(), model.precision, std::move(args));
 }
@@ -234,6 +236,7 @@ protocol::Result<PreparedRun> EvalWork::PrepareText(const EvalUnit& unit) {
   args.max_new = unit.probe->max_new;
   args.stop = unit.probe->until;
   args.chunked_prefill = chunked_prefill_;
+  args.stream_fallback = fallback_;
   args.prefix_cache = false;
   return PrepareRun(model.lease.loaded(), model.precision, std::move(args));
 }

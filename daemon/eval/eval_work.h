@@ -66,8 +66,12 @@ class EvalWork {
  public:
   // All outlive it. Two models for units that need both.
   EvalWork(EngineAccess& engine, JobContext& context, std::span<const EvalModel> models,
-           bool chunked_prefill)
-      : engine_(engine), context_(context), models_(models), chunked_prefill_(chunked_prefill) {}
+           const protocol::EvalItems& items)
+      : engine_(engine),
+        context_(context),
+        models_(models),
+        chunked_prefill_(items.chunked_prefill),
+        fallback_(items.stream_fallback) {}
 
   std::vector<EvalUnit> units;
 
@@ -96,6 +100,7 @@ class EvalWork {
   JobContext& context_;
   const std::span<const EvalModel> models_;
   const bool chunked_prefill_;
+  const bool fallback_;              // shadows in the place of experts that are not in memory
   std::vector<UnitResult> results_;  // of the first units, all that are done
   std::vector<std::shared_ptr<std::vector<PairedText>>> pairs_;  // of the round's lanes
   uint64_t digest_ = 0;

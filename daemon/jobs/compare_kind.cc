@@ -38,7 +38,8 @@ class Comparing {
 protocol::Status Comparing::Acquire(const protocol::ModelSelector& model,
                                     const std::string& precision) {
   const Precision parsed = ParsePrecision(precision).value_or(Precision::kExact);
-  auto lease = engine_.Acquire({model.model, model.vocab, model.rank_file}, parsed, context_);
+  auto lease = engine_.Acquire({model.model, model.vocab, model.rank_file}, parsed, context_,
+                               {args_.items.stream, args_.items.stream_memory});
   if (!lease) return protocol::Fail(std::move(lease.error()));
   models_.push_back({std::move(*lease), parsed});
   return {};
@@ -117,7 +118,7 @@ protocol::Result<protocol::CompareDone> Comparing::Run() {
   if (auto a = Acquire(args_.a, args_.precision); !a) return protocol::Fail(std::move(a.error()));
   if (auto b = Acquire(args_.b, args_.precision_b); !b) return protocol::Fail(std::move(b.error()));
   unlike_ = WhyUnlike(models_[0], models_[1]);
-  EvalWork work(engine_, context_, models_, args_.items.chunked_prefill);
+  EvalWork work(engine_, context_, models_, args_.items);
   if (auto added = AddTexts(work); !added) return protocol::Fail(std::move(added.error()));
   for (size_t side = 0; side < 2; ++side) {
     for (const EvalTask& task : data_.tasks) tasks_[side].push_back(AddTask(task, side, work));

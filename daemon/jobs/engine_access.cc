@@ -23,6 +23,7 @@ protocol::Error Cancelled() {
 struct EngineAccess::Load {
   ModelRef ref;
   Precision precision = Precision::kExact;
+  protocol::StreamWish stream;
   bool retried = false;  // the loop's
   std::mutex mutex;      // of what follows
   std::condition_variable changed;
@@ -77,7 +78,7 @@ EngineAccess::EngineAccess(Core& core, ModelService& models) : core_(core) {
 
 void EngineAccess::BeginLoad(uint64_t key, const ModelRef& ref, Precision precision,
                              const std::shared_ptr<Load>& load) {
-  auto entry = core_.registry.Acquire(ref, precision, key);
+  auto entry = core_.registry.Acquire(ref, precision, key, std::nullopt, load->stream);
   if (!entry) return load->Finish(protocol::Fail(ToModelError(entry.error())));
   if ((*entry)->users.count(key) > 0) return load->Finish((*entry)->loaded);
   loads_[key] = load;
@@ -98,10 +99,12 @@ void EngineAccess::OnLoaded(uint64_t key, ModelRegistry::Entry* entry, const Err
 }
 
 protocol::Result<ModelLease> EngineAccess::Acquire(const ModelRef& ref, Precision precision,
-                                                   JobContext& context) {
+                                                   JobContext& context,
+                                                   const protocol::StreamWish& stream) {
   auto load = std::make_shared<Load>();
   load->ref = ref;
   load->precision = precision;
+  load->stream = stream;
   const uint64_t key = next_key_.fetch_add(1);
   std::shared_ptr<void> held(nullptr, [this, key](void*) {
     core_.events.Push(IoCall{[this, key] {

@@ -37,7 +37,8 @@ class EngineAccess {
   // On a job's thread. Loads the model if it is not there; tells `context` how far that is.
   // Errors: those of loading; kCancelled.
   protocol::Result<ModelLease> Acquire(const ModelRef& ref, Precision precision,
-                                       JobContext& context);
+                                       JobContext& context,
+                                       const protocol::StreamWish& stream = {});
   // On a job's thread. Does `work` on the scheduler's thread, while nothing else runs there, after
   // `state_bytes` have been reserved. Returns when it is over. Errors: the work's, kOutOfMemory,
   // kBusy, kCancelled.

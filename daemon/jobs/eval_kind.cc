@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/eval/eval_cards.h"
+#include "daemon/stream_wish.h"
 
 namespace mk::daemon {
 
@@ -25,10 +26,14 @@ protocol::Result<protocol::JobResult> EvalKind::Run(const protocol::JobSpec& spe
   if (!data) return protocol::Fail(std::move(data.error()));
   const Precision precision = ParsePrecision(args.precision).value_or(Precision::kExact);
   auto lease = engine_.Acquire({args.model.model, args.model.vocab, args.model.rank_file},
-                               precision, context);
+                               precision, context, {args.items.stream, args.items.stream_memory});
   if (!lease) return protocol::Fail(std::move(lease.error()));
+  if (args.items.stream_fallback) {
+    auto shadows = HasShadows(*lease->loaded()->model);
+    if (!shadows) return protocol::Fail(std::move(shadows.error()));
+  }
   const std::vector<EvalModel> models = {{std::move(*lease), precision}};
-  EvalWork work(engine_, context, models, args.items.chunked_prefill);
+  EvalWork work(engine_, context, models, args.items);
   std::vector<std::vector<DocumentUnits>> texts;
   for (const EvalText& text : data->texts) {
     auto documents = AddText(text, models[0], {}, work);

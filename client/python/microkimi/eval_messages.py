@@ -29,6 +29,9 @@ class EvalItems(TypedDict, total=False):
     texts: Iterable[StrPath]
     limit: int  # of each task so many probes, from the first; 0: all
     chunked_prefill: bool
+    stream: str  # "on", "off", "auto", "": see StreamOptions
+    stream_memory: int
+    stream_fallback: bool  # shadows for experts that are not in memory: degraded; not of compare
     progress: OnProgress | None
 
 
@@ -231,6 +234,9 @@ def _items_args(options: EvalItems) -> dict[str, Any]:
         "texts": texts,
         "limit": operator.index(options.get("limit", 0)),
         "chunked_prefill": options.get("chunked_prefill", True),
+        "stream": options.get("stream", ""),
+        "stream_memory": operator.index(options.get("stream_memory", 0)),
+        "stream_fallback": options.get("stream_fallback", False),
     }
 
 

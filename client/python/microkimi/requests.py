@@ -169,7 +169,7 @@ def model_args(options: ModelOptions) -> dict[str, Any]:
     }
 
 
-def _stream_args(options: StreamOptions) -> dict[str, Any]:
+def stream_args(options: StreamOptions) -> dict[str, Any]:
     return {
         "stream": options.get("stream", ""),
         "stream_memory": operator.index(options.get("stream_memory", 0)),
@@ -228,7 +228,7 @@ def _processing_args(options: RunSettings) -> dict[str, Any]:
 
 def run_request(prompt: str | None, options: RunSettings) -> Request:
     check_known("run", options, RunSettings.__annotations__)
-    args = model_args(options) | _chat_args(options) | _stream_args(options)
+    args = model_args(options) | _chat_args(options) | stream_args(options)
     ids, seed, stop = options.get("ids"), options.get("seed"), options.get("stop", ())
     timeout = options.get("timeout")
     logits_path = file_argument(options.get("logits_path"))
@@ -291,7 +291,7 @@ def load_request(
     keep: float | None, precision: Precision, progress: OnProgress | None, options: LoadSettings
 ) -> Request:
     check_known("load", options, LoadSettings.__annotations__)
-    args = model_args(options) | _stream_args(options) | {"precision": precision}
+    args = model_args(options) | stream_args(options) | {"precision": precision}
     if keep is not None:
         if not keep >= 0:
             raise BadRequestError(f"load: `keep` is {keep}", "give seconds, or math.inf for ever")

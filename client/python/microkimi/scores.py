@@ -14,9 +14,11 @@ from .requests import (
     Precision,
     Priority,
     Request,
+    StreamOptions,
     check_known,
     ids_argument,
     model_args,
+    stream_args,
     timeout_ms,
 )
 from .run_messages import Timing, Trust
@@ -34,7 +36,7 @@ class ScoreItem(TypedDict, total=False):
     context_ids: Sequence[int]
 
 
-class ScoreOptions(ModelOptions, total=False):
+class ScoreOptions(ModelOptions, StreamOptions, total=False):
     """Options of a score, with the meaning and the defaults that `mk score` gives them."""
 
     context: str  # before every text that has none of its own
@@ -43,6 +45,7 @@ class ScoreOptions(ModelOptions, total=False):
     precision: Precision
     priority: Priority
     chunked_prefill: bool
+    stream_fallback: bool  # shadows for experts that are not in memory: degraded
     timeout: float | None  # seconds for all texts; DeadlineError after that
     progress: OnProgress | None
 
@@ -99,15 +102,20 @@ def _item_args(given: str | ScoreItem, context: str) -> dict[str, Any]:
 def score_request(texts: Iterable[str | ScoreItem], options: ScoreOptions) -> Request:
     check_known("score", options, ScoreOptions.__annotations__)
     context = options.get("context", "")
-    args = model_args(options) | {
-        "texts": [_item_args(one, context) for one in texts],
-        "plain": options.get("plain", False),
-        "tokens": options.get("tokens", True),
-        "precision": options.get("precision", "auto"),
-        "priority": options.get("priority", "interactive"),
-        "chunked_prefill": options.get("chunked_prefill", True),
-        "window": WINDOW,
-    }
+    args = (
+        model_args(options)
+        | stream_args(options)
+        | {
+            "stream_fallback": options.get("stream_fallback", False),
+            "texts": [_item_args(one, context) for one in texts],
+            "plain": options.get("plain", False),
+            "tokens": options.get("tokens", True),
+            "precision": options.get("precision", "auto"),
+            "priority": options.get("priority", "interactive"),
+            "chunked_prefill": options.get("chunked_prefill", True),
+            "window": WINDOW,
+        }
+    )
     timeout = options.get("timeout")
     if timeout is not None:
         args["timeout_ms"] = timeout_ms(timeout)

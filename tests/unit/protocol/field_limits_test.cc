@@ -84,6 +84,15 @@ void AddModelLimits(std::vector<FieldLimit>& limits) {
   }
 }
 
+void AddStreamLimits(std::vector<FieldLimit>& limits) {
+  for (const char* op : {"load", "run", "score", "eval", "compare"}) {
+    limits.push_back({op, "stream", "", "yes"});
+    limits.push_back({op, "stream", "auto", "ON"});
+  }
+  limits.push_back({"run", "spec_shadow", 64, 65});
+  limits.push_back({"compare", "stream_fallback", false, true});
+}
+
 void AddEvalLimits(std::vector<FieldLimit>& limits) {
   for (const char* op : {"eval", "compare"}) {
     for (const char* field : {"tasks", "texts"}) {
@@ -254,6 +263,7 @@ std::vector<FieldLimit> AllLimits() {
       {"shadow", "threads", 1024, 1025},
   };
   AddEvalLimits(limits);
+  AddStreamLimits(limits);
   AddModelLimits(limits);
   AddProcessingLimits(limits);
   AddSessionLimits(limits);

@@ -101,6 +101,8 @@ ScoreArgs FullScore() {
   args.tokens = false;
   args.precision = "q8";
   args.chunked_prefill = false;
+  args.stream = {"off", 3};
+  args.stream_fallback = true;
   args.timeout_ms = 90000;
   args.priority = "background";
   args.window = 33;
@@ -172,6 +174,9 @@ EvalItems FullItems() {
   items.texts = {"/t.txt"};
   items.limit = 7;
   items.chunked_prefill = false;
+  items.stream = "on";
+  items.stream_memory = 5;
+  items.stream_fallback = true;
   return items;
 }
 
@@ -180,7 +185,9 @@ EvalArgs FullEval() {
 }
 
 CompareArgs FullCompare() {
-  return {Selector(), {"other", "", ""}, FullItems(), "q8", "bf16", 9, 500, "percentile"};
+  CompareArgs args{Selector(), {"other", "", ""}, FullItems(), "q8", "bf16", 9, 500, "percentile"};
+  args.items.stream_fallback = false;  // not of comparisons
+  return args;
 }
 
 EvaluatedModel SomeEvaluated() {
@@ -414,8 +421,8 @@ std::vector<Request> SampleRequests() {
       JobStartArgs{{{}, {}, {}, {}, ShadowArgs{"/m.bin", "/s", 2, 2, 3}}},
       FullEval(),
       FullCompare(),
-      JobStartArgs{{{}, {}, {}, {}, FullEval(), {}}},
-      JobStartArgs{{{}, {}, {}, {}, {}, FullCompare()}},
+      JobStartArgs{{{}, {}, {}, {}, {}, FullEval(), {}}},
+      JobStartArgs{{{}, {}, {}, {}, {}, {}, FullCompare()}},
       IdsRun(),
       MessagesRun(),
       LoadArgs{},
@@ -487,7 +494,8 @@ std::vector<SampleReply> SampleReplies() {
       {FullAbsorbDone(), Op::kAbsorb},
       {FullEvalDone(), Op::kEval},
       {FullCompareDone(), Op::kCompare},
-      {JobShowDone{{SomeJob(), {{}, {}, {}, {}, FullEvalDone(), FullCompareDone()}}}, Op::kJobShow},
+      {JobShowDone{{SomeJob(), {{}, {}, {}, {}, {}, FullEvalDone(), FullCompareDone()}}},
+       Op::kJobShow},
       {JobShowDone{{SomeJob(), {{}, {}, {}, FullAbsorbDone()}}}, Op::kJobShow},
       {FullShadowDone(), Op::kShadow},
       {JobShowDone{{SomeJob(), {{}, {}, {}, {}, FullShadowDone()}}}, Op::kJobShow},
