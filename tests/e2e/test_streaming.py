@@ -274,3 +274,30 @@ def test_without_streaming_shadows_are_not_needed(client: Client, path: str) -> 
     expected = answer(client, path)
     assert answer(client, path, spec_shadow=4) == expected
     assert answer(client, path, stream_fallback=True) == expected
+
+
+# ------------------------------------------------------------------------------ scores, scorecards
+
+
+def test_a_scorecard_is_that_of_the_resident_model(client: Client, tmp_path: Path) -> None:
+    path = copy_model(tmp_path / "k3.bin")
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "A fox saw a crow that held a piece of cheese. How well you look, it said.\n" * 4
+    )
+    items = {"texts": [str(text)], "precision": "exact"}
+    resident = client.call("eval", model=path, **items)
+    least = smallest(client, path)
+    streamed = client.call("eval", model=path, stream_memory=least, **items)
+    assert stream_of(client)["budget"] == least and stream_of(client)["demands"] > 0
+    assert streamed == resident
+    client.call("shadow", model=path)
+    client.call("load", model=path, stream="off")
+    degraded = client.call("eval", model=path, stream_memory=least, stream_fallback=True, **items)
+    assert degraded["model"]["degraded"] is True and degraded["model"]["shadow_tokens"] > 0
+    scored = client.finish(
+        client.send("score", model=path, texts=[{"text": "A fox"}], stream_fallback=True)
+    )
+    assert isinstance(scored["trust"]["degraded"], bool)
+    both = error_of(client, "compare", a={"model": path}, b={"model": path}, stream_fallback=True)
+    assert both.code == "bad_request"
