@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -176,7 +177,9 @@ Status ScoreTask::TakeRows(size_t first, size_t count, StepOutcome& outcome) {
 void ScoreTask::EndText() {
   protocol::TextScore& score = scores_[current_];
   if (score.tokens > 0) {
-    score.perplexity = std::exp(-score.logprob / static_cast<double>(score.tokens));
+    // Replies carry finite numbers only, also those of a model that is badly broken.
+    score.perplexity = std::min(std::exp(-score.logprob / static_cast<double>(score.tokens)),
+                                std::numeric_limits<double>::max());
   }
   if (score.bytes > 0) {
     score.bits_per_byte = -score.logprob / (std::numbers::ln2 * static_cast<double>(score.bytes));

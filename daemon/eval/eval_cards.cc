@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <utility>
@@ -12,6 +13,11 @@
 
 namespace mk::daemon {
 namespace {
+
+// Of a model that is badly broken: replies carry finite numbers only.
+double Finite(double value) {
+  return std::min(value, std::numeric_limits<double>::max());
+}
 
 using protocol::Fail;
 using protocol::Result;
@@ -57,7 +63,7 @@ size_t UnitsPerPrompt(const eval::Probe& probe) {
 eval::Outcome OutcomeOf(const eval::Probe& probe, size_t first, const EvalWork& work) {
   if (probe.rule == eval::Rule::kGenerate) {
     eval::Outcome outcome;
-    outcome.right = work.of(first) == UnitResult{1.0};
+    outcome.right = ScoreOf(work.of(first)).tokens == 1;
     return outcome;
   }
   std::vector<eval::Likelihood> likelihoods;
@@ -198,9 +204,10 @@ protocol::TextCard CardOf(const EvalText& text, const std::vector<DocumentUnits>
   }
   card.tokens = sum.tokens;
   card.nats = sum.nats;
-  if (sum.tokens > 0) card.perplexity = std::exp(sum.nats / static_cast<double>(sum.tokens));
+  if (sum.tokens > 0)
+    card.perplexity = Finite(std::exp(sum.nats / static_cast<double>(sum.tokens)));
   if (card.bytes > 0) card.bits_per_byte = bits / static_cast<double>(card.bytes);
-  card.perplexity_per_byte = std::exp2(card.bits_per_byte);
+  card.perplexity_per_byte = Finite(std::exp2(card.bits_per_byte));
   card.top1 = ShareOf(static_cast<double>(sum.top1), sum.tokens);
   card.top5 = ShareOf(static_cast<double>(sum.top5), sum.tokens);
   return card;
@@ -268,7 +275,7 @@ void AddTrust(const EvalWork& work, size_t model, protocol::EvaluatedModel& told
               std::vector<std::string>& warnings) {
   uint64_t unknown = 0;
   for (size_t i = 0; i < work.units.size(); ++i) {
-    if (work.units[i].kind != EvalUnit::Kind::kScore || work.units[i].model != model) continue;
+    if (work.units[i].kind == EvalUnit::Kind::kPair || work.units[i].model != model) continue;
     const UnitScore score = ScoreOf(work.of(i));
     told.shadow_tokens += score.shadow_tokens;
     told.failed_experts += score.failed_experts;

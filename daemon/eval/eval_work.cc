@@ -21,8 +21,11 @@ using Clock = std::chrono::steady_clock;
 
 // Tasks of a round: as many prompts as a forward pass takes blocks of.
 constexpr size_t kLanes = kMaxForwardTokens / kPrefillBlock;
-// Units of a task, which ends soon all the same.
+// Units of a task.
 constexpr size_t kUnitsPerLane = 16;
+// Tokens of a round, about, when all lanes have something to do: results are kept after a round,
+// and slow models shall not lose much.
+constexpr size_t kRoundTokens = 4096;
 // As other jobs: saving takes at most this part of the time.
 constexpr double kSavingShare = 0.05;
 constexpr std::chrono::duration<double> kSaveAfter{1};
@@ -30,6 +33,14 @@ constexpr std::chrono::duration<double> kSaveAfter{1};
 constexpr std::string_view kMagic = "MKEVAL1\n";
 constexpr size_t kScoreNumbers = 7;
 constexpr size_t kPairNumbers = 10;
+
+// About what a unit reads.
+size_t TokensOf(const EvalUnit& unit) {
+  constexpr size_t kBytesPerToken = 4;
+  if (unit.item.ids) return unit.item.ids->size();
+  const size_t text = unit.item.text ? unit.item.text->size() : 0;
+  return 1 + (unit.item.context.size() + text) / kBytesPerToken;
+}
 
 UnitResult ToResult(const protocol::TextScore& score) {
   return {-score.logprob,
@@ -185,8 +196,11 @@ std::vector<EvalWork::Lane> EvalWork::NextRound() const {
   const EvalUnit& like = units[first];
   const size_t most = kLanes * (like.kind == Kind::kGenerate ? 1 : kUnitsPerLane);
   std::vector<Lane> lanes;
+  size_t tokens = 0;
   for (size_t i = first; i < units.size() && i - first < most; ++i) {
     if (units[i].kind != like.kind || units[i].model != like.model) break;
+    if (lanes.size() == kLanes && tokens >= kRoundTokens) break;
+    tokens += TokensOf(units[i]);
     if (lanes.size() < kLanes) lanes.emplace_back();
     lanes[(i - first) % kLanes].push_back(i);
   }
@@ -266,7 +280,13 @@ protocol::Status EvalWork::TakeResults(const std::vector<Lane>& lanes,
     }
     if (const auto* run = std::get_if<protocol::RunDone>(&bodies[l])) {
       const bool right = eval::JudgeText(*units[lane.front()].probe, run->text).right;
-      results_[lane.front()] = {right ? 1.0 : 0.0};
+      results_[lane.front()] = {0,
+                                right ? 1.0 : 0.0,
+                                0,
+                                0,
+                                0,
+                                static_cast<double>(run->trust.shadow_tokens),
+                                static_cast<double>(run->trust.failed_experts)};
     } else if (!pairs_.empty()) {
       for (size_t i = 0; i < lane.size(); ++i) results_[lane[i]] = ToResult((*pairs_[l])[i]);
     } else {
@@ -283,7 +303,7 @@ protocol::Status EvalWork::TakeResults(const std::vector<Lane>& lanes,
   return {};
 }
 
-// What would be dropped is not encoded either: then a run that follows begins anew.
+// What is too large is not kept: a run that follows goes on from what was kept last.
 void EvalWork::SaveProgress() {
   const auto begin = Clock::now();
   if (begin - saved_ < std::max(kSaveAfter, saving_took_ / kSavingShare)) return;

@@ -38,7 +38,8 @@ struct EvalUnit {
   const eval::Probe* probe = nullptr;  // of kGenerate; outlives the work
 };
 
-// What a unit gave: kScore and kPair as ScoreOf and PairOf read it, kGenerate 1 for a right answer.
+// What a unit gave: kScore and kPair as ScoreOf and PairOf read it, kGenerate as
+// ScoreOf, one token for a right answer and none for a wrong one.
 using UnitResult = std::vector<double>;
 
 struct UnitScore {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -107,7 +108,9 @@ def collect(runner: Runner, corpus: Corpus, model: int, chosen: Chosen, sites: S
         _fill(runner, corpus, model, chosen, missing, store)
         for site in missing:
             if site in keys:
-                np.save(keys[site], store.data[site])
+                temporary = keys[site].with_suffix(f".{os.getpid()}.npy")
+                np.save(temporary, store.data[site])
+                temporary.replace(keys[site])
     return store
 
 

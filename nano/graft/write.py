@@ -196,6 +196,8 @@ class Writer:
         head = os.pread(fd, files.file.data_start, 0)
         if len(old) == len(new) and head.count(old) == 1:
             write_at(fd, memoryview(head.replace(old, new)), 0)
+        else:
+            raise GraftError(f"{self.out}: the digest in its header cannot be renewed")
 
     def _rewrite_mkim(self, files: MkimSource, kinds: dict[str, DType]) -> None:
         file = files.file

@@ -189,14 +189,14 @@ def test_jobs_are_detached_and_shown(daemon: Daemon) -> None:
 
 def test_one_that_was_interrupted_comes_to_the_same(daemon: Daemon) -> None:
     path = daemon.home / "long.txt"
-    path.write_text(LONG[:120_000])
+    path.write_text(LONG[:200_000])
     args = ("eval", STORY, *EXACT, "--text", str(path), "--task", "stories")
     job = detach(daemon, *args)
     kept = wait_for(lambda: kept_on_disk(daemon, job), PATIENCE, "for a save")
     daemon.kill()
     daemon.start()
     assert job_of(daemon, job)["state"] == "interrupted"
-    assert job_of(daemon, job)["resumable"] and job_of(daemon, job)["kept"] == kept
+    assert job_of(daemon, job)["resumable"] and job_of(daemon, job)["kept"] >= kept
     assert "from" in mk(daemon, "jobs", "resume", job).stdout
     resumed = mk(daemon, "jobs", "attach", job, limit=300).stdout
     assert job_of(daemon, job)["runs"] == 2

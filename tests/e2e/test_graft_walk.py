@@ -26,7 +26,7 @@ def test_the_walk_through_the_story_model(daemon: Daemon, tmp_path: Path) -> Non
     for command in commands:
         command = command.replace("python ", f"{sys.executable} ", 1)
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=env, capture_output=True,
-                              text=True, timeout=900, check=False)
+                              text=True, timeout=400, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         printed.append(done.stdout)
     assert "sound" in printed[4] and printed[5].strip()
