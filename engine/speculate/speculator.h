@@ -29,10 +29,10 @@ struct SpeculationOptions {
   // either may be as long as the larger one says.
   uint32_t ngram = 0;
   uint32_t automaton = 0;
-  // Longest draft by shadows of experts (ShadowDraft), in the place of the two; 0: off.
-  uint32_t shadow = 0;
   // False: verify every guess, whether it pays or not. For tests.
   bool adaptive = true;
+  // Longest draft by shadows of experts (ShadowDraft), in the place of the two; 0: off.
+  uint32_t shadow = 0;
 
   bool on() const { return ngram > 0 || automaton > 0; }
   bool any() const { return on() || shadow > 0; }

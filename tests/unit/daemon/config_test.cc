@@ -95,7 +95,11 @@ TEST(Config, EveryKeyIsShownWithAnExampleThatSetsItsValue) {
   other.session_idle = std::chrono::milliseconds(7);
   other.precision = Precision::kExact;
   other.spine_cache = other.prefix_cache = false;
-  other.count_experts = false;
+  other.count_experts = other.stream_prefetch = false;
+  other.stream = StreamMode::kOff;
+  other.stream_memory = 7;
+  other.stream_policy = CachePolicyKind::kLru;
+  other.stream_io = StreamIo::kThreads;
   const Config defaults;
   for (const cli::ConfigKey& key : cli::ConfigKeys()) {
     const std::string name = key.name;

@@ -90,7 +90,6 @@ void AddStreamLimits(std::vector<FieldLimit>& limits) {
     limits.push_back({op, "stream", "auto", "ON"});
   }
   limits.push_back({"run", "spec_shadow", 64, 65});
-  limits.push_back({"compare", "stream_fallback", false, true});
 }
 
 void AddEvalLimits(std::vector<FieldLimit>& limits) {
