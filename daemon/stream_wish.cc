@@ -109,7 +109,7 @@ std::optional<protocol::StreamStatus> StreamStatusOf(const Model& model) {
       std::string(stats->uring ? "io_uring" : "threads") + (stats->direct ? ", direct" : "");
   for (size_t i = 0; i < kPrefetchSources; ++i) {
     const PrefetchStats& one = stats->prefetch[i];
-    if (one.issued == 0 && one.skipped == 0 && !one.active) continue;
+    if (one.issued == 0 && one.skipped == 0) continue;
     status.prefetch[std::string(PrefetchSourceName(static_cast<PrefetchSource>(i)))] = {
         one.issued, one.useful, one.late, one.wasted, one.skipped, one.active};
   }

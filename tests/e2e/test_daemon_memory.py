@@ -96,7 +96,7 @@ def test_nothing_is_unloaded_for_what_would_not_fit_anyway(make_daemon: MakeDaem
     assert small[1] < large[1], "the models are of one size"
     client = make_daemon().start("--memory", str(large[1] - 1)).client()
     client.call("load", model=model(small[0]))
-    error = error_of(client, "load", model=model(large[0]))
+    error = error_of(client, "load", model=model(large[0]), stream="off")
     assert error.code == "out_of_memory" and error.details["unloadable"] == small[1]
     assert list(models(client)) == [model(small[0])]
 
